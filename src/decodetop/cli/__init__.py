@@ -1,0 +1,70 @@
+"""The command line: one module a subcommand, imported only when it is the one asked for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from decodetop import __version__
+from decodetop.cli.common import add_common, settings_of
+from decodetop.errors import DecodetopError
+
+COMMANDS = {
+    "tui": "the screen (what `decodetop` alone does)",
+    "demo": "the screen on a simulated box",
+    "gpu": "what NVML says of the GPUs",
+    "server": "the inference servers of this box",
+    "host": "CPU, memory and the servers' processes",
+    "todo": "the checklist of the investigation",
+    "bench": "measure a server: TTFT, ITL, TPOT, tok/s",
+    "steps": "where each decode step's time goes, from a profiler trace",
+    "report": "everything as markdown",
+    "record": "record what the sources say to a tape",
+    "replay": "the screen on a tape",
+    "stream": "samples as NDJSON on stdout",
+    "doctor": "what was found, what is missing, which settings are in force",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; every message on stderr and every exit code comes from here."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except DecodetopError as error:
+        print(f"decodetop: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"  hint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # the reader of our output went away: not an error of ours, and no traceback at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _dispatch(arguments: list[str]) -> int:
+    chosen = next((word for word in arguments if word in COMMANDS), None)
+    leading = arguments[0] if arguments else None
+    if leading in ("-h", "--help", "--version") or (leading is not None and not leading.startswith("-")):
+        chosen = leading if leading in COMMANDS else None
+    elif chosen is None or arguments.index(chosen) != 0:
+        chosen, arguments = "tui", ["tui", *arguments]
+    parser = argparse.ArgumentParser(prog="decodetop", description="top for LLM decode", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"decodetop {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    run = None
+    for name, summary in COMMANDS.items():
+        sub = subparsers.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        if name == chosen:
+            module = importlib.import_module(f"decodetop.cli.{name}")
+            add_common(sub)
+            module.configure(sub)
+            run = module.run
+    args = parser.parse_args(arguments)
+    assert run is not None
+    return int(run(args, settings_of(args)))

@@ -1,0 +1,157 @@
+"""Settings: command line over environment over file over default, each with where it came from."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import platformdirs
+
+from decodetop.errors import ConfigError
+
+ENVIRONMENT = {
+    "endpoints": "DECODETOP_ENDPOINT",
+    "investigation": "DECODETOP_INVESTIGATION",
+    "readonly": "DECODETOP_READONLY",
+    "theme": "DECODETOP_THEME",
+    "rate_s": "DECODETOP_RATE_S",
+    "quiet": "DECODETOP_QUIET",
+    "mouse": "DECODETOP_MOUSE",
+    "api_key_file": "DECODETOP_API_KEY_FILE",
+}
+"""Setting -> environment variable. The key itself comes from DECODETOP_API_KEY or from the file, never from argv."""
+
+
+def default_config_path() -> Path:
+    return Path(platformdirs.user_config_dir("decodetop")) / "config.toml"
+
+
+def default_investigation() -> Path:
+    return Path(platformdirs.user_data_dir("decodetop")) / "investigations" / "default"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in force. `origin[field]` is `default`, a file's path, an environment variable's name or `command line`."""
+
+    endpoints: tuple[str, ...] = ()
+    investigation: Path = msgspec.field(default_factory=default_investigation)
+    readonly: bool = False
+    theme: str | None = None
+    rate_s: float = 1.0
+    quiet: bool = False
+    mouse: bool = False
+    api_key_file: Path | None = None
+    keys: dict[str, str] = {}
+    config_path: Path | None = None
+    origin: dict[str, str] = {}
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    """The settings file. Every key is optional."""
+
+    endpoints: list[str] = []
+    investigation: str | None = None
+    readonly: bool = False
+    theme: str | None = None
+    rate_s: float | None = None
+    quiet: bool = False
+    mouse: bool = False
+    api_key_file: str | None = None
+    keys: dict[str, str] = {}
+
+
+def load(cli: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
+    """`cli` holds what was typed (absent or None = not typed). Raises ConfigError, naming file or variable and field."""
+    environ = os.environ if environ is None else environ
+    values: dict[str, Any] = {}
+    origin = {field: "default" for field in Settings.__struct_fields__ if field not in ("origin", "config_path")}
+    named = cli.get("config") or environ.get("DECODETOP_CONFIG")
+    path = Path(named).expanduser() if named else default_config_path()
+    if named or path.is_file():
+        for field, value in _read_file(path).items():
+            values[field], origin[field] = value, str(path)
+        values["config_path"] = path
+    for field, variable in ENVIRONMENT.items():
+        if environ.get(variable):
+            values[field], origin[field] = _from_text(field, environ[variable], variable), variable
+    for field in origin:
+        if cli.get(field) not in (None, [], ()):
+            values[field], origin[field] = cli[field], "command line"
+    return _resolve(values, origin)
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        parsed = tomllib.loads(path.read_text("utf-8"))
+        msgspec.convert(parsed, _File)
+    except OSError as error:
+        raise ConfigError(f"can't read {path}: {error.strerror}", "check the path given to --config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        known = ", ".join(_File.__struct_fields__)
+        raise ConfigError(f"{path}: {error}", f"settings are: {known}") from error
+    return parsed
+
+
+def _from_text(field: str, text: str, variable: str) -> Any:
+    if field == "endpoints":
+        return [part for part in text.replace(",", " ").split() if part]
+    if field in ("readonly", "quiet", "mouse"):
+        if text.lower() not in ("0", "1", "true", "false", "yes", "no"):
+            raise ConfigError(f"{variable}={text!r} is neither yes nor no", "use 1 or 0")
+        return text.lower() in ("1", "true", "yes")
+    if field == "rate_s":
+        try:
+            return float(text)
+        except ValueError as error:
+            raise ConfigError(f"{variable}={text!r} is not a number of seconds", "use for example 1 or 0.5") from error
+    return text
+
+
+def _resolve(values: dict[str, Any], origin: dict[str, str]) -> Settings:
+    values = dict(values)
+    if "endpoints" in values:
+        values["endpoints"] = tuple(_endpoint(text, origin["endpoints"]) for text in values["endpoints"])
+    for field in ("investigation", "api_key_file"):
+        if values.get(field) is not None:
+            values[field] = Path(values[field]).expanduser()
+    rate_s = values.get("rate_s", 1.0)
+    if not 0.1 <= float(rate_s) <= 3600:
+        raise ConfigError(
+            f"rate_s = {rate_s} ({origin['rate_s']}) is not between 0.1 and 3600 seconds", "use for example 1"
+        )
+    return Settings(**values, origin=origin)
+
+
+def _endpoint(text: str, where: str) -> str:
+    """`http(s)://host:port` without a trailing slash; a bare host:port or :port is completed."""
+    url = text.strip().rstrip("/")
+    if url.startswith(":") and url[1:].isdigit():
+        url = f"127.0.0.1{url}"
+    if "://" not in url:
+        url = f"http://{url}"
+    scheme, _, rest = url.partition("://")
+    if scheme not in ("http", "https") or not rest or " " in rest or "@" in rest:
+        message = (
+            f"endpoint {text!r} ({where}) is not a server's address"
+            if "@" not in rest
+            else (f"an endpoint ({where}) holds a user name or key")
+        )
+        raise ConfigError(message, "use for example http://127.0.0.1:30000; keys come from DECODETOP_API_KEY")
+    return url
+
+
+def api_key(settings: Settings, environ: Mapping[str, str] | None = None) -> str | None:
+    """The key for the servers, from DECODETOP_API_KEY or the file; it lives nowhere else. Raises ConfigError."""
+    environ = os.environ if environ is None else environ
+    if environ.get("DECODETOP_API_KEY"):
+        return environ["DECODETOP_API_KEY"].strip()
+    if settings.api_key_file is None:
+        return None
+    try:
+        return settings.api_key_file.read_text("utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"can't read the key file {settings.api_key_file}: {error}", "see api_key_file") from error

@@ -1,0 +1,62 @@
+"""Where samples come from: a live engine, a tape, or a pipe. One protocol, so that nothing above knows which."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from decodetop.core.sample import Command, Header, Reading, Sample
+
+
+class Sink(Protocol):
+    """Takes samples in order. `reset` forgets all of them (a replay that seeks starts again)."""
+
+    def put(self, sample: Sample) -> None: ...
+
+    def reset(self) -> None: ...
+
+
+class Source(Protocol):
+    """`run` feeds `sink` until the source ends or is cancelled; `submit` may be called from its own loop only."""
+
+    @property
+    def header(self) -> Header: ...
+
+    async def run(self, sink: Sink) -> None: ...
+
+    def submit(self, command: Command) -> None: ...
+
+
+class Refresh(Command, frozen=True, kw_only=True):
+    """Read every source now (or one of them)."""
+
+    source: str | None = None
+
+
+class SetRate(Command, frozen=True, kw_only=True):
+    """Multiply every probe's period by `factor` (1 = as configured)."""
+
+    factor: float
+
+
+class Seek(Command, frozen=True, kw_only=True):
+    """Replay: move by `by_s` seconds, or to `to_s` from the start."""
+
+    by_s: float = 0.0
+    to_s: float | None = None
+
+
+class ReplaySpeed(Command, frozen=True, kw_only=True):
+    """Replay: `speed` times real time; 0 pauses."""
+
+    speed: float
+
+
+class ReplayReading(Reading, frozen=True, kw_only=True):
+    """Where a replay stands; not recorded. `unknown_sources` names lanes this version can't read."""
+
+    position_s: float
+    duration_s: float
+    speed: float
+    ended: bool
+    unknown_sources: tuple[str, ...] = ()
+    truncated: bool = False

@@ -1,0 +1,18 @@
+"""A finding: what is wrong, with its number and since when."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """`evidence` holds the number. `since_ns` is session time of the first sample that showed it without a break."""
+
+    id: str
+    severity: Literal["info", "suspect", "invalid"]
+    title: str
+    evidence: str
+    source: str
+    since_ns: int

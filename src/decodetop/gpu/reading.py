@@ -1,0 +1,91 @@
+"""What NVML says of the GPUs. None = not known, and `reasons[field]` says why; 0 is a real zero."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from decodetop.core.sample import Reading
+
+GpuState = Literal["ok", "lost", "denied", "stalled", "broken"]
+
+
+class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that holds memory on the GPU. `memory_bytes` is None where the driver does not tell."""
+
+    pid: int
+    name: str | None = None
+    memory_bytes: int | None = None
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU. When `state` is not ok the figures are the last good ones, `state_since_ns` old at the latest.
+
+    `memory_busy_percent` is NVML's utilization.memory: the share of time the memory was busy, not bandwidth.
+    `dram_bandwidth_percent` is GPM metric 10: share of the theoretical bandwidth.
+    """
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    pci_bus_id: str | None = None
+    numa_node: int | None = None
+    state: GpuState = "ok"
+    state_message: str | None = None
+    state_since_ns: int | None = None
+
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    mem_clock_mhz: int | None = None
+    mem_clock_max_mhz: int | None = None
+    performance_state: int | None = None
+    event_reasons: int | None = None
+
+    pcie_gen: int | None = None
+    pcie_gen_max: int | None = None
+    pcie_gen_device_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    pcie_tx_bytes_s: float | None = None
+    pcie_rx_bytes_s: float | None = None
+    pcie_replays: int | None = None
+
+    memory_used_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    memory_is_unified: bool = False
+
+    utilization_percent: float | None = None
+    memory_busy_percent: float | None = None
+    sm_active_percent: float | None = None
+    sm_occupancy_percent: float | None = None
+    tensor_active_percent: float | None = None
+    dram_bandwidth_percent: float | None = None
+    nvlink_tx_bytes_s: float | None = None
+    nvlink_rx_bytes_s: float | None = None
+
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    energy_j: float | None = None
+    temperature_c: float | None = None
+    memory_temperature_c: float | None = None
+    fan_percent: float | None = None
+    ecc_uncorrected: int | None = None
+    persistence_mode: bool | None = None
+    mig_enabled: bool | None = None
+
+    processes: tuple[GpuProcess, ...] | None = None
+    reasons: dict[str, str] = {}
+
+
+class GpuReading(Reading, frozen=True, kw_only=True):
+    """All GPUs of the box in NVML's order, and what the driver calls itself. `calls` = NVML calls of this round."""
+
+    gpus: tuple[Gpu, ...]
+    driver_version: str | None = None
+    nvml_version: str | None = None
+    cuda_version: str | None = None
+    calls: int | None = None
+    reasons: dict[str, str] = {}

@@ -1,0 +1,52 @@
+"""What the kernel says of the host, and of the inference server's processes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from decodetop.core.sample import Reading
+
+
+class HostProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process of a watched server. `cpu_percent` is of one core: 100 = one core wholly used."""
+
+    pid: int
+    root_pid: int
+    role: str
+    title: str
+    cpu_percent: float | None = None
+    memory_rss_bytes: int | None = None
+    threads: int | None = None
+
+
+class Disk(msgspec.Struct, frozen=True, kw_only=True):
+    """Space where `path` lies; `role` says why it matters (investigation, traces, logs)."""
+
+    role: str
+    path: str
+    free_bytes: int
+    total_bytes: int
+
+
+class HostReading(Reading, frozen=True, kw_only=True):
+    """`cpu_percent` is of all cores, `cpu_max_core_percent` of the busiest one."""
+
+    cpu_count: int
+    cpu_percent: float | None = None
+    cpu_max_core_percent: float | None = None
+    cpu_per_core_percent: tuple[float, ...] = ()
+    cpu_steal_percent: float | None = None
+    cpu_frequency_mhz: float | None = None
+    load_1: float | None = None
+    load_5: float | None = None
+    load_15: float | None = None
+    memory_used_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    swap_used_bytes: int | None = None
+    swap_total_bytes: int | None = None
+    disks: tuple[Disk, ...] = ()
+    processes: tuple[HostProcess, ...] = ()
+    kernel: str | None = None
+    boot_wall_ns: int | None = None
+    reasons: dict[str, str] = {}

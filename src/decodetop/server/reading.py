@@ -1,0 +1,144 @@
+"""What the inference servers of the box say of themselves. No secret ever stands here."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from decodetop.core.sample import Command, Reading
+
+Engine = Literal["sglang", "vllm", "llamacpp", "tgi", "trtllm", "ollama", "lmdeploy", "unknown"]
+Status = Literal["up", "starting", "needs_key", "down", "hung", "not_a_server"]
+Role = Literal["api", "scheduler", "detokenizer", "tokenizer", "worker", "engine", "other"]
+
+ENGINE_NAMES: dict[str, str] = {
+    "sglang": "SGLang",
+    "vllm": "vLLM",
+    "llamacpp": "llama.cpp",
+    "tgi": "TGI",
+    "trtllm": "TensorRT-LLM",
+    "ollama": "Ollama",
+    "lmdeploy": "LMDeploy",
+    "unknown": "unknown engine",
+}
+
+
+class ServerProcess(msgspec.Struct, frozen=True, kw_only=True):
+    pid: int
+    role: Role
+    title: str
+
+
+class Flag(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting the server was started with (`requested`) and what it runs with (`resolved`); redacted."""
+
+    name: str
+    requested: str | None = None
+    resolved: str | None = None
+
+
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """From a histogram: mean = sum/count. `over_s` is the interval looked at, None = since the server started.
+
+    A quantile is the upper bound of the bucket it falls in; None when it falls in the first or an open one.
+    """
+
+    mean_ms: float
+    count: float
+    over_s: float | None = None
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """Monotonic counts since the server started, summed over ranks; None where the engine has none."""
+
+    generated_tokens: float | None = None
+    prompt_tokens: float | None = None
+    cached_tokens: float | None = None
+    requests: float | None = None
+    ttft_sum_s: float | None = None
+    ttft_count: float | None = None
+    itl_sum_s: float | None = None
+    itl_count: float | None = None
+    spec_drafts: float | None = None
+    spec_accepted_tokens: float | None = None
+    spec_draft_tokens: float | None = None
+    graph_decode_passes: float | None = None
+    eager_decode_passes: float | None = None
+    preemptions: float | None = None
+
+
+class Server(msgspec.Struct, frozen=True, kw_only=True):
+    """One inference server, by endpoint. None = not known, and `reasons[field]` says why.
+
+    `generated_tok_s` is live (never a frozen gauge). `accept_length` includes the bonus token.
+    `kv_usage` is 0..1 of `kv_capacity_tokens`. `local` = it runs on this box, so this box's GPUs are its own.
+    """
+
+    endpoint: str
+    engine: Engine = "unknown"
+    version: str | None = None
+    status: Status = "down"
+    status_message: str | None = None
+    local: bool = True
+    model: str | None = None
+    served_name: str | None = None
+    root_pid: int | None = None
+    started_wall_ns: int | None = None
+    unit: str | None = None
+    gpu_indices: tuple[int, ...] | None = None
+    gpu_uuids: tuple[str, ...] | None = None
+    processes: tuple[ServerProcess, ...] = ()
+    command: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
+
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
+    quantization: str | None = None
+    weights_dtype: str | None = None
+    kv_dtype: str | None = None
+    attention_backend: str | None = None
+    cuda_graph: bool | None = None
+    cuda_graph_max_batch: int | None = None
+    cuda_graph_batches: tuple[int, ...] = ()
+    speculative_algorithm: str | None = None
+    speculative_steps: int | None = None
+    speculative_draft_tokens: int | None = None
+    context_length: int | None = None
+    kv_capacity_tokens: int | None = None
+    max_running: int | None = None
+
+    running: int | None = None
+    queued: int | None = None
+    kv_usage: float | None = None
+    prefix_hit_rate: float | None = None
+    generated_tok_s: float | None = None
+    prompt_tok_s: float | None = None
+    ttft: Latency | None = None
+    itl: Latency | None = None
+    accept_length: float | None = None
+    counters: Counters | None = None
+    scrape_ms: float | None = None
+    reasons: dict[str, str] = {}
+
+
+class ServerReading(Reading, frozen=True, kw_only=True):
+    """All servers found or named; `current` is the endpoint the screen, floor, gates and report mean."""
+
+    servers: tuple[Server, ...] = ()
+    current: str | None = None
+    searched: tuple[str, ...] = ()
+
+    @property
+    def current_server(self) -> Server | None:
+        return next((server for server in self.servers if server.endpoint == self.current), None)
+
+
+class ChooseServer(Command, frozen=True, kw_only=True):
+    """Make `endpoint` the current server."""
+
+    endpoint: str

@@ -1,0 +1,190 @@
+"""Where a decode step's time goes; the JSON of `steps` is `StepsReport` encoded. Times in us unless named otherwise."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from decodetop.core.sample import Command, Reading
+
+SCHEMA = 1
+
+KINDS = (
+    "gemm",
+    "moe",
+    "attention",
+    "linear_attention",
+    "kv_write",
+    "copy",
+    "quantize",
+    "norm",
+    "rope",
+    "activation",
+    "communication",
+    "sampling",
+    "elementwise",
+    "other",
+    "idle",
+)
+"""In the order of the bar. `idle` is no kernel; with it the kinds sum to the period."""
+
+GROUPS = ("compute", "copies", "communication", "idle")
+
+LETTERS = dict(zip(KINDS, "GMALKcQNRaCSEo░", strict=True))
+"""One letter a kind, so that the bar reads without colour."""
+
+IDLE_KINDS = ("host_late", "launch_call", "sync", "in_graph", "device_gap", "unknown")
+
+
+def group_of(kind: str) -> str:
+    """compute = all kernels but copies and communication."""
+    return {"copy": "copies", "communication": "communication", "idle": "idle"}.get(kind, "compute")
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of one batch size; figures of the report are of the first in the list."""
+
+    batch_size: int | None
+    label: str
+    steps_used: int
+
+
+class Dropped(msgspec.Struct, frozen=True, kw_only=True):
+    index: int
+    why: str
+
+
+class StepCounts(msgspec.Struct, frozen=True, kw_only=True):
+    found: int
+    used: int
+    dropped: tuple[Dropped, ...] = ()
+    other: dict[str, int] = {}
+
+
+class Period(msgspec.Struct, frozen=True, kw_only=True):
+    """`representative` is the kept step whose period is nearest the median; the rest is over the kept steps."""
+
+    representative: float
+    median: float
+    p10: float
+    p90: float
+
+
+class Communication(msgspec.Struct, frozen=True, kw_only=True):
+    """`transfer` = min over ranks per collective, `waiting` = the rest; both None with one rank (incl. waiting)."""
+
+    transfer: float | None = None
+    waiting: float | None = None
+
+
+class Real(msgspec.Struct, frozen=True, kw_only=True):
+    """The unprofiled step: `idle_share` = 1 - (busy - waiting)/ITL, None with `problem` when busy > ITL."""
+
+    step_ms: float
+    idle_share: float | None
+    source: str = "itl"
+    problem: str | None = None
+
+
+class TopKernel(msgspec.Struct, frozen=True, kw_only=True):
+    """`name` is the full demangled name; share is of the representative step's period."""
+
+    name: str
+    kind: str
+    us_per_step: float
+    calls_per_step: float
+    share: float
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """`ok` False = only totals may be believed, for the `problems` named."""
+
+    ok: bool
+    problems: tuple[str, ...] = ()
+
+
+class StepBar(msgspec.Struct, frozen=True, kw_only=True):
+    """One kept step in time order, for the jitter line: its period and what made it."""
+
+    index: int
+    period_us: float
+    idle_us: float
+
+
+class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's trace. Figures are of the representative step of the commonest batch."""
+
+    rank: int
+    file: str
+    batches: tuple[Batch, ...] = ()
+    steps: StepCounts
+    period_us: Period | None = None
+    busy_us: float | None = None
+    idle_us: float | None = None
+    representative_step: int | None = None
+    kinds_us: dict[str, float] = {}
+    groups_us: dict[str, float] = {}
+    idle_split_us: dict[str, float] = {}
+    communication_us: Communication = Communication()
+    real: Real | None = None
+    kernels_per_step: int | None = None
+    graph_launches_per_step: int | None = None
+    top_kernels: tuple[TopKernel, ...] = ()
+    calls_per_step: dict[str, float] = {}
+    unknown_share: float = 0.0
+    unknown_kernels: tuple[TopKernel, ...] = ()
+    kept_steps: tuple[StepBar, ...] = ()
+    coverage: Coverage
+    events: int = 0
+    unreadable_events: int = 0
+    device_name: str | None = None
+
+
+class StepsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The files given: the ranks of one capture."""
+
+    schema: int = SCHEMA
+    engine: Literal["sglang", "vllm", "unknown"] = "unknown"
+    itl_ms: float | None = None
+    accept_length: float | None = None
+    ranks: tuple[RankSteps, ...] = ()
+    straggler_rank: int | None = None
+    errors: tuple[str, ...] = ()
+
+
+class Capture(msgspec.Struct, frozen=True, kw_only=True):
+    """A report that was made in this investigation. `id` is stable; `made_wall_ns` is epoch ns of the trace files."""
+
+    id: str
+    made_wall_ns: int | None
+    files: tuple[str, ...]
+    report: StepsReport
+
+
+class Parsing(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace being read. `mb_s` counts uncompressed JSON."""
+
+    files: tuple[str, ...]
+    done_bytes: int
+    total_bytes: int
+    mb_s: float | None = None
+    eta_s: float | None = None
+
+
+class StepsReading(Reading, frozen=True, kw_only=True):
+    """`captures` newest first; the first is the one shown."""
+
+    captures: tuple[Capture, ...] = ()
+    parsing: Parsing | None = None
+    last_error: str | None = None
+
+
+class OpenTrace(Command, frozen=True, kw_only=True):
+    """Read these files as the ranks of one capture."""
+
+    paths: tuple[str, ...]
+
+
+class CancelParsing(Command, frozen=True, kw_only=True):
+    """Stop reading the trace under way."""

@@ -1,0 +1,25 @@
+"""Pins the environment, so that no test depends on whose terminal it runs in."""
+
+import os
+
+_PINNED = {
+    "TERM": "xterm-256color",
+    "COLORTERM": "truecolor",
+    "COLUMNS": "120",
+    "LINES": "40",
+    "LANG": "C.UTF-8",
+    "LC_ALL": "C.UTF-8",
+    "TZ": "UTC",
+    "TEXTUAL_ANIMATIONS": "none",
+    "PYTHONHASHSEED": "0",
+}
+os.environ.update(_PINNED)
+for name in list(os.environ):
+    if name in {
+        "NO_COLOR",
+        "TEXTUAL_THEME",
+        "TEXTUAL_COLOR_SYSTEM",
+        "OPENAI_API_KEY",
+        "TMUX",
+    } or name.startswith("DECODETOP_"):
+        del os.environ[name]
