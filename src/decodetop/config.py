@@ -35,7 +35,7 @@ def default_investigation() -> Path:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in force. `origin[field]` is `default`, a file's path, an environment variable's name or `command line`."""
+    """What is in force. `origin[field]` is `default`, a file's path, a variable's name or `command line`."""
 
     endpoints: tuple[str, ...] = ()
     investigation: Path = msgspec.field(default_factory=default_investigation)
@@ -65,7 +65,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def load(cli: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Settings:
-    """`cli` holds what was typed (absent or None = not typed). Raises ConfigError, naming file or variable and field."""
+    """`cli` holds what was typed (absent or None = not typed). Raises ConfigError naming the file or variable."""
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}
     origin = {field: "default" for field in Settings.__struct_fields__ if field not in ("origin", "config_path")}
