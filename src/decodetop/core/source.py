@@ -60,3 +60,18 @@ class ReplayReading(Reading, frozen=True, kw_only=True):
     ended: bool
     unknown_sources: tuple[str, ...] = ()
     truncated: bool = False
+
+
+class Record(Command, frozen=True, kw_only=True):
+    """Start or stop recording to a tape; `path` None = a new one in the investigation's tapes folder."""
+
+    on: bool
+    path: str | None = None
+
+
+class RecordReading(Reading, frozen=True, kw_only=True):
+    """The tape being written, or `path` None. `since_ns` is session time."""
+
+    path: str | None
+    samples: int = 0
+    since_ns: int | None = None

@@ -14,13 +14,14 @@ from typing import BinaryIO
 import msgspec
 
 from decodetop.core.sample import SCHEMA, ClockReading, Failure, Header, Notice, Reading, Sample
+from decodetop.core.source import RecordReading
 from decodetop.core.state import HISTORY
 from decodetop.errors import DataError
 
 LINE_MAX_BYTES = 16 << 20
 """A longer line is not one of ours."""
 
-_CORE: Mapping[str, type[Reading]] = {"clock": ClockReading, "notice": Notice}
+_CORE: Mapping[str, type[Reading]] = {"clock": ClockReading, "notice": Notice, "record": RecordReading}
 
 
 class _Line(msgspec.Struct):
