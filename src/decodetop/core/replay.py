@@ -20,7 +20,7 @@ class TapeSource:
         self._clock = clock
         self._speed = speed
         self._next = 0
-        self._position_ns = 0
+        self._position_ns = tape.begin_ns
         self._commands: list[Command] = []
         self._wake = asyncio.Event()
 
@@ -56,7 +56,7 @@ class TapeSource:
 
     def _advance(self, sink: Sink, by_ns: int) -> None:
         second = self._position_ns // SECOND_NS
-        self._position_ns = min(self._position_ns + by_ns, self._tape.duration_ns)
+        self._position_ns = min(self._position_ns + by_ns, self._tape.end_ns)
         while self._next < len(self._tape.index) and self._tape.index[self._next][0] <= self._position_ns:
             self._put(sink, self._next)
             self._next += 1
@@ -68,14 +68,16 @@ class TapeSource:
             if isinstance(command, ReplaySpeed):
                 self._speed = max(0.0, command.speed)
             elif isinstance(command, Seek):
-                start_ns = self._position_ns if command.to_s is None else int(command.to_s * SECOND_NS)
+                start_ns = self._position_ns
+                if command.to_s is not None:
+                    start_ns = self._tape.begin_ns + int(command.to_s * SECOND_NS)
                 self._jump(sink, start_ns + int(command.by_s * SECOND_NS))
         if self._commands:
             self._commands.clear()
             self._say(sink)
 
     def _jump(self, sink: Sink, t_ns: int) -> None:
-        self._position_ns = min(max(0, t_ns), self._tape.duration_ns)
+        self._position_ns = min(max(self._tape.begin_ns, t_ns), self._tape.end_ns)
         lines, self._next = self._tape.leading_to(self._position_ns)
         sink.reset()
         for line in lines:
@@ -92,8 +94,8 @@ class TapeSource:
 
     def _say(self, sink: Sink) -> None:
         reading = ReplayReading(
-            position_s=self._position_ns / SECOND_NS,
-            duration_s=self._tape.duration_ns / SECOND_NS,
+            position_s=(self._position_ns - self._tape.begin_ns) / SECOND_NS,
+            duration_s=(self._tape.end_ns - self._tape.begin_ns) / SECOND_NS,
             speed=self._speed,
             ended=self._ended,
             unknown_sources=tuple(sorted(self._tape.codec.unknown)),

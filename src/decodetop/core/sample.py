@@ -56,7 +56,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """The session the samples belong to; first line of a tape and of a stream."""
+    """The session the samples belong to; first line of a tape and of a stream.
+
+    `begin_ns` is the session time at which the recording began: earlier samples are what was known by then.
+    """
 
     schema: int = SCHEMA
     kind: str = "decodetop-tape"
@@ -64,6 +67,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     started_wall_ns: int
     simulated: bool = False
+    begin_ns: int = 0
 
 
 def failure_of(error: Exception, retry_in_s: float | None = None) -> Failure:

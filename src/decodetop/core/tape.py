@@ -24,18 +24,21 @@ LINE_MAX_BYTES = 16 << 20
 _CORE: Mapping[str, type[Reading]] = {"clock": ClockReading, "notice": Notice, "record": RecordReading}
 
 
+_NULL = msgspec.Raw(b"null")
+
+
 class _Line(msgspec.Struct):
     source: str
     t_ns: int
     seq: int = 0
-    reading: msgspec.Raw | None = None
+    reading: msgspec.Raw = _NULL
     failure: Failure | None = None
 
 
 class _Stamp(msgspec.Struct):
     source: str
     t_ns: int
-    failure: msgspec.Raw | None = None
+    failure: msgspec.Raw = _NULL
 
 
 class Codec:
@@ -74,7 +77,7 @@ class Codec:
         """
         raw = self._line.decode(line)
         reading: Reading | None = None
-        if raw.reading is not None and bytes(raw.reading) != b"null":
+        if bytes(raw.reading) != b"null":
             decoder = self._decoders.get(raw.source)
             if decoder is None:
                 self.unknown.add(raw.source)
@@ -130,8 +133,12 @@ class Tape:
         self._scan()
 
     @property
-    def duration_ns(self) -> int:
-        return self.index[-1][0] if self.index else 0
+    def begin_ns(self) -> int:
+        return self.header.begin_ns
+
+    @property
+    def end_ns(self) -> int:
+        return max(self.begin_ns, self.index[-1][0]) if self.index else self.begin_ns
 
     def sample(self, at: int) -> Sample | None:
         """Sample number `at`, or None if its source is unknown or its line unreadable."""
@@ -172,7 +179,7 @@ class Tape:
             except msgspec.MsgspecError:
                 self.truncated = True
             else:
-                failed = stamp.failure is not None and bytes(stamp.failure) != b"null"
+                failed = bytes(stamp.failure) != b"null"
                 (self._failed if failed else self._good).setdefault(stamp.source, []).append(len(self.index))
                 self.index.append((stamp.t_ns, offset, len(line)))
             offset += len(line)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 UNKNOWN = "–"
 
 
@@ -41,3 +43,43 @@ def significant(value: float | None, digits: int = 3) -> str:
     size = abs(value)
     places = next((digits - n for n in range(1, digits) if size < 10**n), 0)
     return f"{value:,.{places}f}"
+
+
+def compact(value: float | None) -> str:
+    """A count in at most six characters: 842, 9,999, 441 k, 1.30 M."""
+    if value is None:
+        return UNKNOWN
+    if abs(value) < 10_000:
+        return f"{value:,.0f}"
+    if abs(value) < 999_500:
+        return f"{value / 1e3:.0f} k"
+    return f"{value / 1e6:.2f} M" if abs(value) < 1e9 else f"{value / 1e9:.2f} G"
+
+
+def now_of_max(now: float | None, maximum: float | None) -> str:
+    """1755/1980; `–/1980` when only the maximum is known."""
+    return f"{number_plain(now)}/{number_plain(maximum)}"
+
+
+def number_plain(value: float | None) -> str:
+    """A whole number without separators, as clocks and watts are written."""
+    return UNKNOWN if value is None else f"{value:.0f}"
+
+
+def bytes_per_s(value: float | None) -> str:
+    """Bytes a second in GB/s or MB/s (powers of ten, as links are rated)."""
+    if value is None:
+        return UNKNOWN
+    return f"{value / 1e9:.1f} GB/s" if value >= 1e9 else f"{value / 1e6:.0f} MB/s"
+
+
+def clock_time(wall_ns: int | None) -> str:
+    """Epoch ns as 14:03:27 of the local day."""
+    return UNKNOWN if wall_ns is None else f"{datetime.fromtimestamp(wall_ns / 1e9):%H:%M:%S}"
+
+
+def delta_percent(before: float | None, after: float | None) -> str:
+    """+29 %, -22 %: how `after` differs from `before`."""
+    if before is None or after is None or before == 0:
+        return UNKNOWN
+    return f"{100 * (after - before) / before:+.0f} %"

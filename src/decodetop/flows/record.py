@@ -1,4 +1,4 @@
-"""Recording: a second subscriber writes every sample to a tape, on its own terms; a full disk stops it, nothing else."""
+"""Recording: a second subscriber writes every sample to a tape; a full disk stops it and nothing else."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+
+import msgspec
 
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.engine import Context
@@ -56,8 +58,9 @@ class RecordService:
 
     def _start(self, command: Record, context: Context) -> None:
         path = Path(command.path) if command.path else self._fresh(context)
-        self._writer = TapeWriter(path, self._header, self._codec)
         self._since_ns = context.clock.now_ns()
+        header = msgspec.structs.replace(self._header, begin_ns=self._since_ns)
+        self._writer = TapeWriter(path, header, self._codec)
         for sample in latest_samples(context.state):
             self._writer.write(sample)
         self._end = context.subscribe(lambda sample: self._write(sample, context))

@@ -1,0 +1,40 @@
+"""`decodetop record`: what the sources say, to a tape."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from decodetop.config import Settings
+from decodetop.core.clock import SystemClock
+from decodetop.core.tape import TapeWriter
+from decodetop.flows.catalog import codec
+from decodetop.flows.live import build_live
+from decodetop.flows.session import watch
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the tape; never overwritten")
+    parser.add_argument("--duration-s", type=float, metavar="S", help="stop after S seconds (default: Ctrl-C)")
+    parser.add_argument("--json", action="store_true", help="say the result as JSON")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    clock = SystemClock()
+    engine = build_live(settings, clock)
+    tape = TapeWriter(Path(args.output), engine.header, codec())
+    if sys.stderr.isatty():
+        print(f"recording to {tape.path}; Ctrl-C ends", file=sys.stderr)
+    try:
+        asyncio.run(watch(engine, clock, args.duration_s, tape.write))
+    finally:
+        tape.close()
+    if args.json:
+        from decodetop.cli.common import print_json
+
+        print_json({"schema": 1, "path": str(tape.path), "samples": tape.samples, "errors": []})
+    else:
+        print(f"{tape.samples} samples in {tape.path}")
+    return 0

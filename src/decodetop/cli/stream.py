@@ -1,0 +1,36 @@
+"""`decodetop stream`: samples as NDJSON on stdout, for `--from` and for pipes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from decodetop.config import Settings
+from decodetop.core.clock import SystemClock
+from decodetop.core.sample import Sample
+from decodetop.flows.catalog import codec
+from decodetop.flows.live import build_live
+from decodetop.flows.session import watch
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--duration-s", type=float, metavar="S", help="stop after S seconds (default: Ctrl-C)")
+    parser.add_argument("--json", action="store_true", help="accepted for symmetry: the stream is JSON lines")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    clock = SystemClock()
+    engine = build_live(settings, clock)
+    lines = codec()
+
+    def write(line: bytes) -> None:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+
+    def listener(sample: Sample) -> None:
+        write(lines.line(sample))
+
+    write(lines.header_line(engine.header))
+    asyncio.run(watch(engine, clock, args.duration_s, listener))
+    return 0

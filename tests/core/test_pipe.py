@@ -1,0 +1,87 @@
+"""The pipe: another decodetop's stream, its end, and what is no stream."""
+
+import asyncio
+import contextlib
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from decodetop.core.pipe import PipeSource
+from decodetop.core.sample import Notice, Sample
+from decodetop.core.tape import Codec
+from decodetop.errors import DataError
+from support.probes import HEADER, Count, Knock, Sink
+
+CODEC = Codec({"count": Count})
+
+
+def command(tmp_path: Path, lines: bytes, complaint: str = "", then: str = "") -> str:
+    data = tmp_path / "lines"
+    data.write_bytes(lines)
+    program = (
+        f"import sys; sys.stdout.buffer.write(open({str(data)!r},'rb').read()); sys.stdout.flush();"
+        f"sys.stderr.write({complaint!r}); {then}"
+    )
+    return shlex.join([sys.executable, "-c", program])
+
+
+def stream(*samples: Sample) -> bytes:
+    return CODEC.header_line(HEADER) + b"".join(CODEC.line(sample) for sample in samples)
+
+
+SAMPLES = [Sample(source="count", t_ns=n, seq=n, reading=Count(n=n)) for n in range(3)]
+
+
+async def collect(pipe: PipeSource, enough: int) -> Sink:
+    sink = Sink()
+    task = asyncio.ensure_future(pipe.run(sink))
+    for _ in range(500):
+        if len(sink.samples) >= enough:
+            break
+        await asyncio.wait({task}, timeout=0.01)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    return sink
+
+
+async def test_samples_arrive_and_the_end_is_said(tmp_path: Path) -> None:
+    pipe = PipeSource(command(tmp_path, stream(*SAMPLES) + b"{broken\n", "connection closed\n"), CODEC)
+    await pipe.open()
+    assert pipe.header == HEADER
+    sink = await collect(pipe, 4)
+    assert sink.of("count") == SAMPLES
+    failure = sink.of("pipe")[0].failure
+    assert failure is not None and failure.kind == "lost" and failure.hint == "connection closed"
+
+
+async def test_commands_are_refused_in_words(tmp_path: Path) -> None:
+    pipe = PipeSource(command(tmp_path, stream(*SAMPLES), then="import time; time.sleep(60)"), CODEC)
+    await pipe.open()
+    sink = Sink()
+    task = asyncio.ensure_future(pipe.run(sink))
+    while len(sink.samples) < 3:
+        await asyncio.wait({task}, timeout=0.01)
+    pipe.submit(Knock())
+    (notice,) = sink.of("notice")
+    assert isinstance(notice.reading, Notice) and "--from" in notice.reading.message
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint", "word"),
+    [(b"", "ssh: no route to host\n", "no route to host"), (b"Welcome to Ubuntu\n", "", "not a decodetop tape")],
+)
+async def test_what_is_no_stream_is_refused(tmp_path: Path, lines: bytes, complaint: str, word: str) -> None:
+    with pytest.raises(DataError, match=word):
+        await PipeSource(command(tmp_path, lines, complaint), CODEC).open()
+
+
+@pytest.mark.parametrize("argv", ["", "/nonexistent/command"])
+async def test_a_command_that_cannot_run_is_refused(argv: str) -> None:
+    with pytest.raises(DataError, match="--from"):
+        await PipeSource(argv, CODEC).open()
