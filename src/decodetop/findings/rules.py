@@ -1,0 +1,227 @@
+"""The rules: each looks at what was seen at one moment and says what is wrong, with its number. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple
+
+from decodetop.core.sample import Reading
+from decodetop.findings.owners import foreign_processes, gpus_of
+from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop.host.reading import HostReading
+from decodetop.server.reading import Server, ServerReading
+
+UNDER_LOAD_PERCENT = 50.0
+"""Below this utilisation a low clock or PCIe generation is power saving, not a fault."""
+STEADY_SAMPLES = 5
+"""A clock or link must be low for so many samples in a row: single ones are transitions."""
+MEMORY_FREE_SHARE = 0.02
+KV_FULL = 0.95
+CORE_BOUND_PERCENT = 90.0
+CLOCK_LOW_SHARE = 0.85
+
+HW_SLOWDOWN, SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE = 0x8, 0x4, 0x20, 0x40, 0x80
+"""Bits of NVML's clock event reasons (nvml.h, nvmlClocksEventReason*)."""
+
+
+class Seen(NamedTuple):
+    """What was last seen of each source at one moment; `past` = earlier readings of the rule's own source."""
+
+    gpu: GpuReading | None
+    host: HostReading | None
+    server: Server | None
+    past: tuple[Reading, ...] = ()
+
+
+class Hit(NamedTuple):
+    key: str
+    title: str
+    evidence: str
+
+
+class Rule(NamedTuple):
+    id: str
+    source: Literal["gpu", "host", "server"]
+    severity: Literal["info", "suspect", "invalid"]
+    check: Callable[[Seen], Iterator[Hit]]
+
+
+def _busy(gpu: Gpu) -> bool:
+    return gpu.state == "ok" and gpu.utilization_percent is not None and gpu.utilization_percent >= UNDER_LOAD_PERCENT
+
+
+def _watched(seen: Seen) -> tuple[Gpu, ...]:
+    """The current server's GPUs, or all when it can't be told which."""
+    owned = gpus_of(seen.server, seen.gpu)
+    if owned is None:
+        return seen.gpu.gpus if seen.gpu is not None else ()
+    return owned
+
+
+def _earlier(seen: Seen, index: int) -> list[Gpu]:
+    return [
+        gpu
+        for reading in seen.past
+        if isinstance(reading, GpuReading)
+        for gpu in reading.gpus
+        if gpu.index == index and _busy(gpu)
+    ]
+
+
+def _thermal(seen: Seen) -> Iterator[Hit]:
+    for gpu in _watched(seen):
+        bits = gpu.event_reasons or 0
+        words = [
+            word
+            for bit, word in ((HW_THERMAL, "hardware"), (SW_THERMAL, "software"))
+            if bits & bit and gpu.state == "ok"
+        ]
+        if words:
+            at = "" if gpu.temperature_c is None else f" at {gpu.temperature_c:.0f} °C"
+            yield Hit(
+                str(gpu.index), f"GPU {gpu.index} is slowed by heat", f"{' and '.join(words)} thermal slowdown{at}"
+            )
+
+
+def _power_brake(seen: Seen) -> Iterator[Hit]:
+    for gpu in _watched(seen):
+        if gpu.state == "ok" and (gpu.event_reasons or 0) & HW_POWER_BRAKE:
+            power = "" if gpu.power_w is None else f" at {gpu.power_w:.0f} W"
+            yield Hit(str(gpu.index), f"GPU {gpu.index} is slowed by the power brake", f"hardware power brake{power}")
+
+
+def _power_cap(seen: Seen) -> Iterator[Hit]:
+    for gpu in _watched(seen):
+        if _busy(gpu) and (gpu.event_reasons or 0) & SW_POWER_CAP and gpu.sm_clock_mhz and gpu.sm_clock_max_mhz:
+            clock = f"SM {gpu.sm_clock_mhz} of {gpu.sm_clock_max_mhz} MHz"
+            limit = "" if gpu.power_limit_w is None else f", limit {gpu.power_limit_w:.0f} W"
+            yield Hit(str(gpu.index), f"GPU {gpu.index} is held by its power cap", clock + limit)
+
+
+def _clock_low(seen: Seen) -> Iterator[Hit]:
+    explained = SW_POWER_CAP | HW_SLOWDOWN | SW_THERMAL | HW_THERMAL | HW_POWER_BRAKE
+    for gpu in _watched(seen):
+        recent = [*_earlier(seen, gpu.index)[-(STEADY_SAMPLES - 1) :], gpu]
+        if len(recent) < STEADY_SAMPLES or not all(_busy(one) for one in recent):
+            continue
+        if any((one.event_reasons or 0) & explained for one in recent):
+            continue
+        if all(
+            one.sm_clock_mhz and one.sm_clock_max_mhz and one.sm_clock_mhz < CLOCK_LOW_SHARE * one.sm_clock_max_mhz
+            for one in recent
+        ):
+            evidence = f"SM {gpu.sm_clock_mhz} of {gpu.sm_clock_max_mhz} MHz under load, no event reason: locked?"
+            yield Hit(str(gpu.index), f"GPU {gpu.index} runs below its clock", evidence)
+
+
+def _pcie(seen: Seen) -> Iterator[Hit]:
+    for gpu in _watched(seen):
+        earlier = _earlier(seen, gpu.index)
+        recent = [*earlier[-(STEADY_SAMPLES - 1) :], gpu]
+        if len(recent) < STEADY_SAMPLES or not all(_busy(one) for one in recent):
+            continue
+        now = max(((one.pcie_gen or 0, one.pcie_width or 0) for one in recent), key=lambda link: link[0] * link[1])
+        best = max(((one.pcie_gen or 0, one.pcie_width or 0) for one in earlier), key=lambda link: link[0] * link[1])
+        if 0 < now[0] * now[1] < best[0] * best[1]:
+            evidence = f"gen{now[0]} x{now[1]} under load; gen{best[0]} x{best[1]} was seen before"
+            yield Hit(str(gpu.index), f"GPU {gpu.index}: PCIe link got slower", evidence)
+
+
+def _memory(seen: Seen) -> Iterator[Hit]:
+    for gpu in _watched(seen):
+        free, total = gpu.memory_free_bytes, gpu.memory_total_bytes
+        if gpu.state == "ok" and free is not None and total and free < MEMORY_FREE_SHARE * total:
+            yield Hit(str(gpu.index), f"GPU {gpu.index} memory is nearly full", f"{free / 2**30:.1f} GiB free")
+
+
+def _gone(seen: Seen) -> Iterator[Hit]:
+    for gpu in seen.gpu.gpus if seen.gpu is not None else ():
+        if gpu.state in ("lost", "stalled", "broken"):
+            yield Hit(str(gpu.index), f"GPU {gpu.index} is {gpu.state}", gpu.state_message or "no word from the driver")
+
+
+def _ecc(seen: Seen) -> Iterator[Hit]:
+    for gpu in seen.gpu.gpus if seen.gpu is not None else ():
+        if gpu.ecc_uncorrected:
+            yield Hit(str(gpu.index), f"GPU {gpu.index} has memory errors", f"{gpu.ecc_uncorrected} uncorrected ECC")
+
+
+def _foreign(seen: Seen) -> Iterator[Hit]:
+    server = seen.server
+    for gpu in _watched(seen) if server is not None and server.local else ():
+        pids = foreign_processes(server, gpu) if server is not None else ()
+        if pids:
+            names = ", ".join(str(pid) for pid in pids[:4])
+            yield Hit(str(gpu.index), f"another process uses GPU {gpu.index}", f"pid {names}, beside the server's")
+
+
+def _server_state(seen: Seen) -> Iterator[Hit]:
+    server = seen.server
+    if server is not None and server.status in ("down", "hung"):
+        yield Hit("", f"the server is {server.status}", server.status_message or server.endpoint)
+
+
+def _graphs(seen: Seen) -> Iterator[Hit]:
+    server = seen.server
+    if server is None or server.status != "up" or not server.running:
+        return
+    if server.cuda_graph is False:
+        yield Hit("off", "CUDA graphs are off", f"{server.running} running; every kernel is launched by the CPU")
+    elif server.cuda_graph_max_batch is not None and server.running > server.cuda_graph_max_batch:
+        evidence = f"{server.running} running, captured up to {server.cuda_graph_max_batch}"
+        yield Hit("outside", "the batch is outside the captured graphs", evidence)
+
+
+def _kv_full(seen: Seen) -> Iterator[Hit]:
+    server = seen.server
+    if server is not None and server.kv_usage is not None and server.kv_usage >= KV_FULL:
+        yield Hit("", "the KV cache is nearly full", f"{100 * server.kv_usage:.0f} % used")
+
+
+def _scheduler(seen: Seen) -> Iterator[Hit]:
+    for process in seen.host.processes if seen.host is not None else ():
+        if (
+            process.cpu_percent is not None
+            and process.cpu_percent >= CORE_BOUND_PERCENT
+            and process.role == "scheduler"
+        ):
+            evidence = f"{process.title}: {process.cpu_percent:.0f} % of one core (pid {process.pid})"
+            yield Hit(str(process.pid), "the scheduler uses a whole core", evidence)
+
+
+def _cores(seen: Seen) -> Iterator[Hit]:
+    host = seen.host
+    if host is not None and host.cpu_percent is not None and host.cpu_percent >= 95:
+        yield Hit("", "all CPU cores are busy", f"{host.cpu_percent:.0f} % of {host.cpu_count} cores")
+
+
+def _disks(seen: Seen) -> Iterator[Hit]:
+    for disk in seen.host.disks if seen.host is not None else ():
+        if disk.free_bytes < 2**30:
+            yield Hit(
+                disk.role, f"little room for {disk.role}", f"{disk.free_bytes / 2**20:.0f} MiB free at {disk.path}"
+            )
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("gpu-gone", "gpu", "invalid", _gone),
+    Rule("server-state", "server", "invalid", _server_state),
+    Rule("thermal", "gpu", "suspect", _thermal),
+    Rule("power-brake", "gpu", "suspect", _power_brake),
+    Rule("ecc", "gpu", "suspect", _ecc),
+    Rule("pcie-slower", "gpu", "suspect", _pcie),
+    Rule("clock-low", "gpu", "suspect", _clock_low),
+    Rule("foreign-process", "gpu", "suspect", _foreign),
+    Rule("graphs", "server", "suspect", _graphs),
+    Rule("kv-full", "server", "suspect", _kv_full),
+    Rule("scheduler-bound", "host", "suspect", _scheduler),
+    Rule("cores-busy", "host", "suspect", _cores),
+    Rule("disk", "host", "suspect", _disks),
+    Rule("memory-full", "gpu", "info", _memory),
+    Rule("power-cap", "gpu", "info", _power_cap),
+)
+"""In the order shown: what breaks the work first, information last."""
+
+
+def server_of(reading: Reading | None) -> Server | None:
+    return reading.current_server if isinstance(reading, ServerReading) else None

@@ -1,0 +1,171 @@
+"""Each rule fires on its number, keeps quiet without it, and says since when."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from decodetop.core.clock import SECOND_NS
+from decodetop.core.sample import Failure, Reading, Sample
+from decodetop.core.state import State, fold_all
+from decodetop.findings import evaluate
+from decodetop.findings.owners import gpus_of
+from decodetop.findings.rules import RULES
+from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading
+from decodetop.host.reading import Disk, HostProcess, HostReading
+from decodetop.server.reading import Server, ServerProcess, ServerReading
+from support.probes import HEADER
+
+GPU = Gpu(
+    index=0,
+    utilization_percent=99,
+    sm_clock_mhz=1980,
+    sm_clock_max_mhz=1980,
+    pcie_gen=5,
+    pcie_width=16,
+    memory_free_bytes=40 << 30,
+    memory_total_bytes=140 << 30,
+    event_reasons=0,
+    power_w=470,
+    power_limit_w=700,
+    temperature_c=44,
+    processes=(GpuProcess(pid=7),),
+)
+SERVER = Server(
+    endpoint="http://127.0.0.1:30000",
+    status="up",
+    running=1,
+    cuda_graph=True,
+    cuda_graph_max_batch=32,
+    kv_usage=0.1,
+    processes=(ServerProcess(pid=7, role="scheduler", title="sglang::scheduler"),),
+)
+HOST = HostReading(cpu_count=32, cpu_percent=7)
+
+
+def state_of(
+    gpus: Sequence[dict[str, Any]] = (), server: dict[str, Any] | None = None, host: HostReading = HOST
+) -> State:
+    """One gpu sample a second (the changes to GPU of each), and what the others say."""
+    chosen = msgspec.structs.replace(SERVER, **(server or {}))
+    seen: list[tuple[str, int, Reading]] = [
+        ("server", 0, ServerReading(servers=(chosen,), current=chosen.endpoint)),
+        ("host", 0, host),
+    ]
+    for t, change in enumerate(gpus or [{}]):
+        seen.append(("gpu", t, GpuReading(gpus=(msgspec.structs.replace(GPU, **change),))))
+    samples = [Sample(source=source, t_ns=t * SECOND_NS, seq=n, reading=one) for n, (source, t, one) in enumerate(seen)]
+    return fold_all(HEADER, samples)
+
+
+def ids(state: State) -> list[str]:
+    return [finding.id for finding in evaluate(state)]
+
+
+def test_a_healthy_box_has_none() -> None:
+    assert ids(state_of([{}] * 10)) == []
+    assert evaluate(State(header=HEADER)) == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected", "word"),
+    [
+        ({"event_reasons": 0x40, "temperature_c": 91}, "thermal:0", "91 °C"),
+        ({"event_reasons": 0x20}, "thermal:0", "software thermal"),
+        ({"event_reasons": 0x80}, "power-brake:0", "470 W"),
+        ({"event_reasons": 0x4, "sm_clock_mhz": 1515}, "power-cap:0", "1515 of 1980 MHz"),
+        ({"memory_free_bytes": 1 << 30}, "memory-full:0", "1.0 GiB free"),
+        ({"ecc_uncorrected": 3}, "ecc:0", "3 uncorrected"),
+        ({"state": "lost", "state_message": "GPU is lost"}, "gpu-gone:0", "GPU is lost"),
+        ({"processes": (GpuProcess(pid=7), GpuProcess(pid=99))}, "foreign-process:0", "pid 99"),
+    ],
+)
+def test_gpu_rules(change: dict[str, Any], expected: str, word: str) -> None:
+    (finding,) = evaluate(state_of([change]))
+    assert finding.id == expected
+    assert word in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("change", "expected", "word"),
+    [
+        ({"cuda_graph": False}, "graphs:off", "1 running"),
+        ({"running": 40}, "graphs:outside", "captured up to 32"),
+        ({"kv_usage": 0.97}, "kv-full", "97 %"),
+        ({"status": "hung", "status_message": "no answer for 5 s"}, "server-state", "no answer for 5 s"),
+    ],
+)
+def test_server_rules(change: dict[str, Any], expected: str, word: str) -> None:
+    (finding,) = evaluate(state_of(server=change))
+    assert finding.id == expected
+    assert word in finding.evidence
+
+
+def test_host_rules() -> None:
+    process = HostProcess(pid=7, root_pid=1, role="scheduler", title="sglang::scheduler", cpu_percent=100)
+    disk = Disk(role="traces", path="/tmp", free_bytes=1 << 20, total_bytes=1 << 40)
+    host = HostReading(cpu_count=4, cpu_percent=99, processes=(process,), disks=(disk,))
+    assert ids(state_of(host=host)) == ["scheduler-bound:7", "cores-busy", "disk:traces"]
+
+
+def test_graphs_off_matters_only_while_something_runs() -> None:
+    assert ids(state_of(server={"cuda_graph": False, "running": 0})) == []
+
+
+def test_an_idle_link_or_clock_is_no_finding() -> None:
+    idle = {"utilization_percent": 0, "pcie_gen": 1, "sm_clock_mhz": 345, "event_reasons": 1}
+    assert ids(state_of([{}] * 10 + [idle] * 10)) == []
+
+
+def test_a_link_that_falls_under_load_is_one_and_says_since_when() -> None:
+    slow = {"pcie_gen": 1}
+    assert ids(state_of([slow] * 20)) == [], "never seen better: nothing to compare with"
+    state = state_of([{}] * 10 + [slow] * 8)
+    (finding,) = evaluate(state)
+    assert finding.id == "pcie-slower:0"
+    assert finding.since_ns == 14 * SECOND_NS, "the fifth sample in a row"
+    assert "gen5 x16 was seen before" in finding.evidence
+
+
+def test_a_low_clock_needs_five_samples_and_no_explanation() -> None:
+    low = {"sm_clock_mhz": 1200}
+    assert ids(state_of([{}] * 5 + [low] * 4)) == []
+    assert ids(state_of([{}] * 5 + [low] * 5)) == ["clock-low:0"]
+    assert ids(state_of([low | {"event_reasons": 0x4}] * 9)) == ["power-cap:0"]
+
+
+def test_since_is_the_start_of_the_unbroken_row() -> None:
+    hot = {"event_reasons": 0x40}
+    (finding,) = evaluate(state_of([hot, {}, {}, hot, hot]))
+    assert finding.since_ns == 3 * SECOND_NS
+
+
+def test_a_failing_lane_keeps_no_finding() -> None:
+    state = state_of([{"event_reasons": 0x40}])
+    failure = Sample(source="gpu", t_ns=9 * SECOND_NS, seq=99, failure=Failure(kind="lost", message="gone"))
+    samples = [
+        Sample(source=source, t_ns=lane.last_t_ns or 0, seq=0, reading=lane.last)
+        for source, lane in state.lanes.items()
+    ]
+    assert ids(fold_all(HEADER, [*samples, failure])) == []
+
+
+def test_a_server_elsewhere_does_not_blame_this_box() -> None:
+    hot = {"event_reasons": 0x40}
+    assert ids(state_of([hot], server={"local": False})) == []
+
+
+def test_whose_gpus() -> None:
+    other = msgspec.structs.replace(GPU, index=1, uuid="GPU-abc-1", processes=())
+    reading = GpuReading(gpus=(GPU, other))
+    assert gpus_of(SERVER, reading) == (GPU,)
+    stranger = msgspec.structs.replace(SERVER, processes=())
+    assert gpus_of(stranger, reading) is None
+    assert gpus_of(msgspec.structs.replace(stranger, gpu_indices=(1,)), reading) == (other,)
+    assert gpus_of(msgspec.structs.replace(stranger, gpu_uuids=("GPU-abc",)), reading) == (other,)
+    assert gpus_of(msgspec.structs.replace(SERVER, local=False), reading) == ()
+
+
+def test_rule_ids_are_unique() -> None:
+    assert len({rule.id for rule in RULES}) == len(RULES)
