@@ -1,0 +1,94 @@
+"""Keys out of commands, flags and messages, before they are kept anywhere. Pure.
+
+Masking too much costs a word on the screen, masking too little leaks a key: where in doubt, it masks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+MASK = "***"
+
+_NAME = (
+    r"(?:[a-z0-9_.\-]*(?:api[_-]?key|apikey|secret|passw(?:or)?d|passphrase|credential|authorization|access[_-]?key|"
+    r"private[_-]?key|bearer|cookie)[a-z0-9_.\-]*|(?:[a-z0-9.\-]+[_-])*(?:token|auth|pat)|admin[_-]?key)"
+)
+"""A name whose value is secret: `api_key`, `--ssl-keyfile-password`, `HF_TOKEN`; not `--tokenizer`, `max_tokens`."""
+
+_SECRET_NAME = re.compile(rf"-*{_NAME}", re.IGNORECASE)
+_LONG_FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_.\-]*(?:=.*)?", re.DOTALL)
+
+_QUOTED = re.compile(
+    rf"""(?<![A-Za-z0-9_.\-#])(?P<name>[\\"']*{_NAME}[\\"']*\s*[:=]\s*)(?P<quote>\\*["'])(?P<value>.*?)(?P=quote)""",
+    re.IGNORECASE | re.DOTALL,
+)
+_OPEN_QUOTE = re.compile(
+    rf"""(?<![A-Za-z0-9_.\-#])(?P<name>[\\"']*{_NAME}[\\"']*\s*[:=]\s*)(?P<quote>\\*["'])(?!\*\*\*)[^"']*$""",
+    re.IGNORECASE | re.DOTALL,
+)
+_LISTED = re.compile(
+    rf"""(?<![A-Za-z0-9_.\-#])(?P<name>[\\"']*{_NAME}[\\"']*\s*[:=]\s*)(?P<open>[\[(]).*?(?P<close>[\])]|$)""",
+    re.IGNORECASE | re.DOTALL,
+)
+_BARE = re.compile(
+    rf"""(?<![A-Za-z0-9_.\-#])(?P<name>[\\"']*{_NAME}[\\"']*\s*[:=]\s*)(?!\\*["'\[(])(?:(?:bearer|basic)\s+)?[^\s,;&"'\])}}]+""",
+    re.IGNORECASE,
+)
+_FLAG_VALUE = re.compile(
+    rf"""(?P<name>(?<![A-Za-z0-9_.\-])--{_NAME}\s+)(?P<quote>["']?)(?!--[A-Za-z])(?:(?<=")[^"]*|(?<=')[^']*|[^\s"']+)""",
+    re.IGNORECASE,
+)
+_SCHEME = re.compile(r"(?P<name>\b(?:bearer|basic)\s+)(?!\*\*\*)[^\s,;\"']{4,}", re.IGNORECASE)
+_USERINFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.\-]*://)[^/\s@]+@", re.IGNORECASE)
+_SHAPES = re.compile(
+    r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{8,}|api_org_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_\-]{6,}|nvapi-[A-Za-z0-9_\-]{8,}|"
+    r"gh[opusr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_\-]{12,}|xox[a-z]-[A-Za-z0-9\-]{8,}|"
+    r"AKIA[A-Z0-9]{12,}|eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+(?:\.[A-Za-z0-9_\-]+)?)"
+)
+"""Keys known by their form: Hugging Face, OpenAI-like, NVIDIA, GitHub, GitLab, Slack, AWS, JSON web tokens."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a flag, setting or variable of this name holds a secret."""
+    return _SECRET_NAME.fullmatch(name.strip()) is not None
+
+
+def redact_text(text: str, known: Iterable[str] = ()) -> str:
+    """`text` without keys. `known` are secrets at hand, masked wherever they stand."""
+    for secret in known:
+        if secret:
+            text = text.replace(secret, MASK)
+    text = _USERINFO.sub(rf"\g<scheme>{MASK}@", text)
+    text = _QUOTED.sub(rf"\g<name>\g<quote>{MASK}\g<quote>", text)
+    text = _OPEN_QUOTE.sub(rf"\g<name>\g<quote>{MASK}", text)
+    text = _LISTED.sub(rf"\g<name>\g<open>{MASK}\g<close>", text)
+    text = _BARE.sub(rf"\g<name>{MASK}", text)
+    text = _FLAG_VALUE.sub(rf"\g<name>\g<quote>{MASK}", text)
+    text = _SCHEME.sub(rf"\g<name>{MASK}", text)
+    return _SHAPES.sub(MASK, text)
+
+
+def redact(argv: Sequence[str], known: Iterable[str] = ()) -> tuple[str, ...]:
+    """A command's arguments without keys: what follows a secret flag, and anything that looks like a key.
+
+    A secret flag takes every word up to the next flag (vLLM's `--api-key` may be given several).
+    """
+    known = tuple(known)
+    masked: list[str] = []
+    secret = first = False
+    for word in argv:
+        name, equals, _ = word.partition("=")
+        if name.startswith("-") and is_secret_name(name) and (_LONG_FLAG.fullmatch(word) or not equals):
+            masked.append(f"{name}={MASK}" if equals else name)
+            secret, first = not equals, not equals
+        elif secret and ((first and not _LONG_FLAG.fullmatch(word)) or not word.startswith("-")):
+            masked.append(MASK)
+            first = False
+        elif equals and is_secret_name(name):
+            masked.append(f"{name}={MASK}")
+            secret = False
+        else:
+            secret = False
+            masked.append(redact_text(word, known))
+    return tuple(masked)
