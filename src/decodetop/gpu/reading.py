@@ -19,11 +19,29 @@ class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
 
 
+class Xid(msgspec.Struct, frozen=True, kw_only=True):
+    """An error the driver reported while we listened; `t_ns` is session time."""
+
+    code: int
+    t_ns: int
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """How two GPUs (NVML indices, a < b) reach each other: decides what an all-reduce costs."""
+
+    a: int
+    b: int
+    path: Literal["nvlink", "same_board", "pcie_switch", "pcie_switches", "host_bridge", "numa_node", "sockets"]
+
+
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU. When `state` is not ok the figures are the last good ones, `state_since_ns` old at the latest.
 
     `memory_busy_percent` is NVML's utilization.memory: the share of time the memory was busy, not bandwidth.
     `dram_bandwidth_percent` is GPM metric 10: share of the theoretical bandwidth.
+    `pcie_gen_max` is what this card reaches in this slot, `pcie_gen_device_max` what the card alone could.
+    A lost GPU keeps the index it had. `energy_j` counts from the driver's load, `time_limited_ns[reason]` too.
+    `recovery_action` is what the driver asks for, None while it asks for nothing or can't say (then with a reason).
     """
 
     index: int
@@ -76,16 +94,36 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     persistence_mode: bool | None = None
     mig_enabled: bool | None = None
 
+    architecture: str | None = None
+    virtualization: str | None = None
+    memory_bus_bits: int | None = None
+    power_limit_default_w: float | None = None
+    temperature_slowdown_c: float | None = None
+    ecc_corrected: int | None = None
+    rows_remapped: int | None = None
+    row_remap_pending: bool | None = None
+    row_remap_failed: bool | None = None
+    recovery_action: str | None = None
+    nvlink_links: int | None = None
+    nvlink_links_active: int | None = None
+    time_limited_ns: dict[str, int] | None = None
+    xids: tuple[Xid, ...] = ()
+
     processes: tuple[GpuProcess, ...] | None = None
     reasons: dict[str, str] = {}
 
 
 class GpuReading(Reading, frozen=True, kw_only=True):
-    """All GPUs of the box in NVML's order, and what the driver calls itself. `calls` = NVML calls of this round."""
+    """All GPUs of the box in NVML's order, and what the driver calls itself.
+
+    `calls` = NVML calls of this round, `took_ms` = how long they took.
+    """
 
     gpus: tuple[Gpu, ...]
     driver_version: str | None = None
     nvml_version: str | None = None
     cuda_version: str | None = None
     calls: int | None = None
+    took_ms: float | None = None
+    links: tuple[Link, ...] = ()
     reasons: dict[str, str] = {}

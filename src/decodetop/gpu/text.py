@@ -1,0 +1,344 @@
+"""What the GPUs say, in words: for the pane, the plain output and the report. Pure."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from decodetop.core.words import UNKNOWN, duration, gib, number, percent
+from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading
+
+Severity = Literal["quiet", "info", "suspect", "alarm"]
+"""quiet = normal, drawn dim; info = worth knowing; suspect = look at it; alarm = something is wrong now."""
+
+ON_PACKAGE = "not on PCIe (C2C or on the package)"
+"""The reason a probe gives where a chip has no PCIe link of its own."""
+
+IDLE_BIT = 0x1
+
+_BITS: tuple[tuple[int, str, Severity], ...] = (
+    (0x1, "idle", "quiet"),
+    (0x2, "application clocks", "info"),
+    (0x4, "power cap", "info"),
+    (0x8, "HW slowdown", "alarm"),
+    (0x10, "sync boost", "info"),
+    (0x20, "SW thermal", "alarm"),
+    (0x40, "HW thermal", "alarm"),
+    (0x80, "power brake", "alarm"),
+    (0x100, "display clocks", "quiet"),
+    (0x200, "board limit", "info"),
+    (0x400, "reliability", "info"),
+)
+"""nvmlClocksEventReason bits. A power cap alone is how a busy GPU behaves; heat and the brake input are not."""
+
+_SPEC_GB_S = {"B200": 7700.0, "H200": 4800.0, "GB10": 273.0}
+"""Datasheet DRAM bandwidth where the driver's clock or bus width gives another figure (B200 was once 8192 bits)."""
+
+_PATHS = {
+    "nvlink": "NVLink",
+    "same_board": "same board",
+    "pcie_switch": "one PCIe switch",
+    "pcie_switches": "several PCIe switches",
+    "host_bridge": "PCIe host bridge",
+    "numa_node": "same CPU socket",
+    "sockets": "across CPU sockets",
+}
+
+_WIDTH = 80
+
+
+class Limit(NamedTuple):
+    """One reason why the clocks are not higher."""
+
+    word: str
+    severity: Severity
+
+
+def limits(gpu: Gpu) -> tuple[Limit, ...]:
+    """Why the clocks are not higher right now; bits without a name stand as hex."""
+    bits = gpu.event_reasons or 0
+    found = [Limit(word, severity) for bit, word, severity in _BITS if bits & bit]
+    unknown = bits & ~sum(bit for bit, _, _ in _BITS)
+    return (*found, Limit(hex(unknown), "info")) if unknown else tuple(found)
+
+
+def limits_text(gpu: Gpu) -> str:
+    """`power cap, SW thermal`; `none` when nothing holds the clocks, `–` when not known."""
+    if gpu.event_reasons is None:
+        return UNKNOWN
+    return ", ".join(limit.word for limit in limits(gpu)) or "none"
+
+
+def busy(gpu: Gpu) -> bool | None:
+    """True under load, False when idle, None when the driver does not say."""
+    if gpu.event_reasons is not None and gpu.event_reasons & IDLE_BIT:
+        return False
+    return None if gpu.utilization_percent is None else gpu.utilization_percent > 0
+
+
+def pcie(gpu: Gpu) -> str:
+    """`gen5 x16`, `gen1 x16 idle`, `gen4 x8 of x16`, `gen1 x16 of gen4`; a link may sleep while the GPU does."""
+    if gpu.pcie_gen is None and gpu.pcie_width is None:
+        return "on package" if gpu.reasons.get("pcie_gen") == ON_PACKAGE else UNKNOWN
+    now = [f"gen{gpu.pcie_gen}" if gpu.pcie_gen else "gen?", f"x{gpu.pcie_width}" if gpu.pcie_width else "x?"]
+    most = []
+    slow = _below(gpu.pcie_gen, gpu.pcie_gen_max)
+    if slow and busy(gpu) is not False:
+        most.append(f"gen{gpu.pcie_gen_max}")
+    if _below(gpu.pcie_width, gpu.pcie_width_max):
+        most.append(f"x{gpu.pcie_width_max}")
+    if slow and busy(gpu) is False:
+        now.append("idle")
+    return " ".join(now + (["of", *most] if most else []))
+
+
+def pcie_severity(gpu: Gpu) -> Severity:
+    """suspect = a slower generation under load; info = fewer lanes (often the cloud's normal) or a faster card."""
+    if _below(gpu.pcie_gen, gpu.pcie_gen_max) and busy(gpu):
+        return "suspect"
+    if _below(gpu.pcie_width, gpu.pcie_width_max) or _below(gpu.pcie_gen_max, gpu.pcie_gen_device_max):
+        return "info"
+    return "quiet"
+
+
+def pcie_note(gpu: Gpu) -> str | None:
+    """The sentence behind `pcie_severity`, or None when there is nothing to say."""
+    if gpu.pcie_gen is None:
+        return None
+    if _below(gpu.pcie_gen, gpu.pcie_gen_max):
+        if busy(gpu) is False:
+            return f"PCIe gen{gpu.pcie_gen} while idle is normal; this slot reaches gen{gpu.pcie_gen_max}"
+        return f"PCIe runs at gen{gpu.pcie_gen} under load; this slot reaches gen{gpu.pcie_gen_max}"
+    if _below(gpu.pcie_width, gpu.pcie_width_max):
+        return f"PCIe has {gpu.pcie_width} of {gpu.pcie_width_max} lanes; some clouds wire it so"
+    if _below(gpu.pcie_gen_max, gpu.pcie_gen_device_max):
+        return f"a gen{gpu.pcie_gen_device_max} card in a gen{gpu.pcie_gen_max} slot"
+    return None
+
+
+def clocks(now: int | None, most: int | None) -> str:
+    """`1755/1980` MHz."""
+    return f"{number(now).replace(',', '')}/{number(most).replace(',', '')}"
+
+
+def sm_clock(gpu: Gpu) -> str:
+    return clocks(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz)
+
+
+def mem_clock(gpu: Gpu) -> str:
+    return clocks(gpu.mem_clock_mhz, gpu.mem_clock_max_mhz)
+
+
+def power(gpu: Gpu) -> str:
+    """`251/700` W."""
+    return clocks(_whole(gpu.power_w), _whole(gpu.power_limit_w))
+
+
+def short_name(name: str | None) -> str:
+    """Without the vendor, which every row would repeat."""
+    return UNKNOWN if not name else re.sub(r"^(NVIDIA|Tesla)\s+", "", name)
+
+
+def dram_peak_gb_s(gpu: Gpu) -> float | None:
+    """Theoretical DRAM bandwidth in GB/s: 2 x max memory clock x bus width / 8, or the datasheet's where that is off.
+
+    NVML's memory clock is normalised so that the factor 2 holds for GDDR and HBM alike.
+    """
+    spec = next((gb_s for chip, gb_s in _SPEC_GB_S.items() if chip in (gpu.name or "").split()), None)
+    if gpu.mem_clock_max_mhz is None or gpu.memory_bus_bits is None:
+        return spec
+    formula = 2 * gpu.mem_clock_max_mhz * gpu.memory_bus_bits / 8 / 1000
+    return spec if spec is not None and abs(formula / spec - 1) > 0.02 else formula
+
+
+def dram_gb_s(gpu: Gpu) -> float | None:
+    """DRAM traffic now in GB/s, from GPM's share of the theoretical bandwidth."""
+    peak = dram_peak_gb_s(gpu)
+    if peak is None or gpu.dram_bandwidth_percent is None:
+        return None
+    return peak * gpu.dram_bandwidth_percent / 100
+
+
+def memory(gpu: Gpu) -> str:
+    """`96.1 used  44.0 free` in GiB."""
+    return f"{gib(gpu.memory_used_bytes)} used  {gib(gpu.memory_free_bytes)} free"
+
+
+def state(gpu: Gpu, now_ns: int | None = None) -> str | None:
+    """`LOST for 12 s: the GPU is lost`, or None while it is ok."""
+    if gpu.state == "ok":
+        return None
+    word = {"denied": "NO ACCESS"}.get(gpu.state, gpu.state.upper())
+    age = ""
+    if now_ns is not None and gpu.state_since_ns is not None:
+        age = f" for {duration(max(0, now_ns - gpu.state_since_ns) / 1e9)}"
+    return f"{word}{age}: {gpu.state_message or 'no reason given'}"
+
+
+def process(one: GpuProcess) -> str:
+    """`1234 python3 96.1 GiB`."""
+    return f"{one.pid} {one.name or UNKNOWN} {gib(one.memory_bytes)} GiB"
+
+
+def alarms(gpu: Gpu) -> list[str]:
+    """Sentences for what is wrong with this GPU now; empty when nothing is."""
+    found = [f"clocks held by {limit.word}" for limit in limits(gpu) if limit.severity == "alarm"]
+    if pcie_severity(gpu) == "suspect":
+        found.append(pcie_note(gpu) or "")
+    if gpu.ecc_uncorrected:
+        found.append(f"{gpu.ecc_uncorrected} uncorrected ECC errors since the driver loaded")
+    if gpu.row_remap_failed:
+        found.append("a memory row could not be remapped: the card needs replacing")
+    elif gpu.row_remap_pending:
+        found.append("a memory row waits to be remapped: reset the GPU when it is free")
+    if gpu.recovery_action:
+        found.append(f"the driver asks for: {gpu.recovery_action}")
+    if gpu.nvlink_links and gpu.nvlink_links_active is not None and gpu.nvlink_links_active < gpu.nvlink_links:
+        found.append(f"{gpu.nvlink_links_active} of {gpu.nvlink_links} NVLinks are up")
+    found += [f"Xid {xid.code} reported by the driver" for xid in gpu.xids]
+    return found
+
+
+def lines(reading: GpuReading, now_ns: int | None = None) -> list[str]:
+    """The plain output, at most 80 columns wide."""
+    out = [_headline(reading), ""]
+    names = max((len(short_name(gpu.name)) for gpu in reading.gpus), default=4)
+    names = max(4, min(names, 16))
+    out.append(
+        f"{'#':>2} {'name':<{names}} {'SM MHz':>9} {'mem MHz':>11} {'busy':>6} {'DRAM':>6} {'power W':>8} {'°C':>4}"
+    )
+    for gpu in reading.gpus:
+        out.append(
+            f"{gpu.index:>2} {short_name(gpu.name)[:names]:<{names}} {sm_clock(gpu):>9} {mem_clock(gpu):>11}"
+            f" {percent(gpu.utilization_percent):>6} {percent(gpu.dram_bandwidth_percent):>6}"
+            f" {power(gpu):>8} {number(gpu.temperature_c):>4}"
+        )
+        for label, text in _details(gpu, now_ns):
+            out += textwrap.wrap(f"{label:<10} {text}", _WIDTH, initial_indent="   ", subsequent_indent=" " * 14)
+    if reading.links:
+        out += ["", "links", *_wrapped(link_words(reading), "   ")]
+    return out
+
+
+def link_words(reading: GpuReading) -> list[str]:
+    """`NVLink: 0-1, 2-3`, one entry per kind of path."""
+    kinds: dict[str, list[str]] = {}
+    for link in reading.links:
+        kinds.setdefault(_PATHS[link.path], []).append(f"{link.a}-{link.b}")
+    return [f"{kind}: {', '.join(pairs)}" for kind, pairs in kinds.items()]
+
+
+def markdown(reading: GpuReading, now_ns: int | None = None) -> list[str]:
+    """The report's section."""
+    out = ["## GPUs", "", _headline(reading), ""]
+    out += [
+        "| # | name | SM MHz | mem MHz | PCIe | memory used / reserved / free GiB | busy | DRAM | power W | °C | limits |",
+        "|--:|---|--:|--:|---|--:|--:|--:|--:|--:|---|",
+    ]
+    for gpu in reading.gpus:
+        cells = (
+            str(gpu.index),
+            short_name(gpu.name),
+            sm_clock(gpu),
+            mem_clock(gpu),
+            pcie(gpu),
+            f"{gib(gpu.memory_used_bytes)} / {gib(gpu.memory_reserved_bytes)} / {gib(gpu.memory_free_bytes)}",
+            percent(gpu.utilization_percent),
+            percent(gpu.dram_bandwidth_percent),
+            power(gpu),
+            number(gpu.temperature_c),
+            limits_text(gpu),
+        )
+        out.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+    notes = [f"GPU {gpu.index}: {text}" for gpu in reading.gpus for text in _notes(gpu, now_ns)]
+    notes += [f"GPU {gpu.index}: process {process(one)}" for gpu in reading.gpus for one in gpu.processes or ()]
+    notes += link_words(reading)
+    return [*out, "", *(f"- {_cell(note)}" for note in notes)] if notes else out
+
+
+def _notes(gpu: Gpu, now_ns: int | None) -> list[str]:
+    words = state(gpu, now_ns)
+    note = pcie_note(gpu)
+    found = alarms(gpu)
+    if note is not None and note not in found:
+        found.append(note)
+    return [*([words] if words else []), *found]
+
+
+def _headline(reading: GpuReading) -> str:
+    count = len(reading.gpus)
+    parts = [f"{count} GPU{'' if count == 1 else 's'}", f"driver {reading.driver_version or UNKNOWN}"]
+    parts.append(f"CUDA {reading.cuda_version or UNKNOWN}")
+    if reading.calls is not None and reading.took_ms is not None:
+        parts.append(f"read with {reading.calls} NVML calls in {reading.took_ms:.1f} ms")
+    return "   ".join(parts)
+
+
+def _details(gpu: Gpu, now_ns: int | None) -> Iterator[tuple[str, str]]:
+    words = state(gpu, now_ns)
+    if words:
+        yield "state", words
+    if words and gpu.memory_total_bytes is None:
+        return
+    parts = [f"{gib(gpu.memory_used_bytes)} used", f"{gib(gpu.memory_reserved_bytes)} reserved"]
+    parts += [f"{gib(gpu.memory_free_bytes)} free", f"{gib(gpu.memory_total_bytes)} total"]
+    unified = " (unified with the host's)" if gpu.memory_is_unified else ""
+    yield "memory GiB", "   ".join(parts) + unified
+    yield "PCIe", _pcie_line(gpu)
+    yield "limits now", limits_text(gpu)
+    if gpu.sm_active_percent is not None:
+        peak = dram_gb_s(gpu)
+        dram = "" if peak is None else f"   DRAM {number(peak)} of {number(dram_peak_gb_s(gpu))} GB/s"
+        yield "SM active", f"{percent(gpu.sm_active_percent)}   tensor {percent(gpu.tensor_active_percent)}{dram}"
+    if gpu.nvlink_links:
+        rates = f"rx {_gb_s(gpu.nvlink_rx_bytes_s)}   tx {_gb_s(gpu.nvlink_tx_bytes_s)} GB/s"
+        yield "NVLink", f"{number(gpu.nvlink_links_active)} of {gpu.nvlink_links} links up   {rates}"
+    for text in alarms(gpu):
+        yield "alarm", text
+    yield "processes", _processes(gpu)
+    for why, fields in _unknown(gpu).items():
+        yield "not known", f"{', '.join(fields)}: {why}"
+
+
+def _pcie_line(gpu: Gpu) -> str:
+    note = pcie_note(gpu)
+    rates = f"rx {_gb_s(gpu.pcie_rx_bytes_s)}   tx {_gb_s(gpu.pcie_tx_bytes_s)} GB/s"
+    return "   ".join([pcie(gpu), rates, *([f"({note})"] if note else [])])
+
+
+def _processes(gpu: Gpu) -> str:
+    if gpu.processes is None:
+        return UNKNOWN
+    return "; ".join(process(one) for one in gpu.processes) or "none"
+
+
+def _unknown(gpu: Gpu) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for field, why in gpu.reasons.items():
+        grouped.setdefault(why, []).append(field)
+    return grouped
+
+
+def _wrapped(texts: list[str], indent: str) -> list[str]:
+    return [
+        line for text in texts for line in textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
+    ]
+
+
+def _below(now: int | None, most: int | None) -> bool:
+    return now is not None and most is not None and now < most
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _gb_s(bytes_s: float | None) -> str:
+    return UNKNOWN if bytes_s is None else f"{bytes_s / 1e9:.2f}"
+
+
+def _cell(text: str) -> str:
+    """External text as a markdown cell."""
+    return re.sub(r"\s+", " ", text).replace("\\", "\\\\").replace("|", "\\|").replace("`", "\\`")
