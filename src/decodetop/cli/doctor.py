@@ -1,0 +1,150 @@
+"""`decodetop doctor`: what was found, which permission or flag is missing, which settings are in force and why."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import locale
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from decodetop import __version__
+from decodetop.cli.common import print_json
+from decodetop.config import Settings, api_key
+from decodetop.core.clock import SystemClock
+from decodetop.core.state import State
+from decodetop.flows.live import build_live, settled
+from decodetop.flows.session import watch
+from decodetop.gpu.reading import GpuReading
+from decodetop.server.reading import ENGINE_NAMES, Server, ServerReading
+
+LOOK_S = 6.0
+Word = Literal["ok", "note", "missing"]
+MARKS: dict[Word, str] = {"ok": "ok     ", "note": "note   ", "missing": "missing"}
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing looked at. `hint` says what to do when it isn't ok."""
+
+    name: str
+    word: Word
+    detail: str
+    hint: str = ""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    clock = SystemClock()
+    state = asyncio.run(watch(build_live(settings, clock), clock, LOOK_S, ready=settled))
+    checks = [*_program(), *_terminal(), *_investigation(settings), *_gpus(state), *_servers(state, settings)]
+    if args.json:
+        in_force = {name: {"value": value, "origin": origin} for name, value, origin in _settings(settings)}
+        print_json({"schema": 1, "checks": checks, "settings": in_force, "errors": []})
+        return 0
+    for check in checks:
+        print(f"{MARKS[check.word]}  {check.name:<14} {check.detail}")
+        if check.hint:
+            print(f"{'':<25}{check.hint}")
+    print("\nsettings in force (command line over environment over file over default)")
+    for name, value, origin in _settings(settings):
+        print(f"  {name:<14} {value:<44} {origin}")
+    return 0
+
+
+def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
+    for name, origin in settings.origin.items():
+        value = getattr(settings, name)
+        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        yield name, shown if value not in (None, (), {}) else "–", origin
+    has_key = api_key(settings) is not None
+    yield "api key", "set (never shown)" if has_key else "–", "DECODETOP_API_KEY" if has_key else "default"
+
+
+def _program() -> Iterator[Check]:
+    detail = f"{__version__}, Python {platform.python_version()}, {platform.system()} {platform.release()}"
+    yield Check("decodetop", "ok", detail)
+
+
+def _terminal() -> Iterator[Check]:
+    term = os.environ.get("TERM", "")
+    size = shutil.get_terminal_size()
+    detail = f"TERM={term or 'unset'} COLORTERM={os.environ.get('COLORTERM', 'unset')} {size.columns}x{size.lines}"
+    inside = " in tmux" if os.environ.get("TMUX") else ""
+    if not sys.stdout.isatty():
+        yield Check(
+            "terminal", "note", f"stdout is no terminal; {detail}", "the screen needs one; other commands don't"
+        )
+    elif term in ("", "dumb"):
+        yield Check(
+            "terminal", "missing", detail, "the screen needs a real terminal: set TERM, for example xterm-256color"
+        )
+    else:
+        yield Check("terminal", "ok", detail + inside)
+    encoding = locale.getpreferredencoding(False)
+    if encoding.lower().replace("-", "") != "utf8":
+        yield Check("locale", "note", encoding, "lines and bars need UTF-8: export LANG=C.UTF-8")
+
+
+def _investigation(settings: Settings) -> Iterator[Check]:
+    folder = settings.investigation
+    if folder.is_dir():
+        writable = os.access(folder, os.W_OK | os.X_OK)
+        hint = "" if writable else "nothing can be kept there: check its owner, or use --investigation DIR"
+        yield Check("investigation", "ok" if writable else "missing", str(folder), hint)
+        return
+    parent = next(path for path in folder.parents if path.exists())
+    writable = parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)
+    hint = "" if writable else f"{parent} is not writable: use --investigation DIR"
+    yield Check("investigation", "note" if writable else "missing", f"{folder} (made at the first edit)", hint)
+
+
+def _gpus(state: State) -> Iterator[Check]:
+    lane = state.lane("gpu")
+    reading = state.last("gpu", GpuReading)
+    if lane.failure is not None:
+        yield Check("gpu", "missing", lane.failure.message, lane.failure.hint)
+    elif reading is None:
+        yield Check("gpu", "missing", f"no word from the driver within {LOOK_S:g} s", "see nvidia-smi")
+    else:
+        names = sorted({gpu.name or "unknown" for gpu in reading.gpus})
+        yield Check("gpu", "ok", f"{len(reading.gpus)} ({', '.join(names)}), driver {reading.driver_version}")
+        for gpu in reading.gpus:
+            if gpu.state != "ok":
+                yield Check(f"gpu {gpu.index}", "missing", f"{gpu.state}: {gpu.state_message}")
+            if gpu.persistence_mode is False:
+                hint = "nvidia-smi -pm 1 keeps the driver loaded between clients"
+                yield Check(f"gpu {gpu.index}", "note", "persistence mode is off", hint)
+
+
+def _servers(state: State, settings: Settings) -> Iterator[Check]:
+    lane = state.lane("server")
+    reading = state.last("server", ServerReading)
+    if lane.failure is not None:
+        yield Check("server", "missing", lane.failure.message, lane.failure.hint)
+    if reading is None or not reading.servers:
+        looked = ", ".join(reading.searched) if reading is not None and reading.searched else "this box"
+        yield Check("server", "missing", f"none found (searched: {looked})", "start one, or use --endpoint URL")
+        return
+    for server in reading.servers:
+        yield _server(server)
+        for field, why in sorted(server.reasons.items()):
+            yield Check(f"  {field}", "note", why)
+
+
+def _server(server: Server) -> Check:
+    name = f"{ENGINE_NAMES.get(server.engine, server.engine)} {server.version or ''}".strip()
+    detail = f"{server.endpoint} {name}: {server.status}"
+    if server.status == "needs_key":
+        return Check("server", "missing", detail, "export DECODETOP_API_KEY, or set api_key_file in the settings file")
+    if server.status != "up":
+        return Check("server", "missing", f"{detail}: {server.status_message or 'no reason given'}")
+    return Check("server", "ok", detail)

@@ -1,0 +1,76 @@
+"""`decodetop report`: everything as markdown."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from decodetop.cli.common import print_json
+from decodetop.config import Settings
+from decodetop.core.clock import SystemClock
+from decodetop.core.state import State
+from decodetop.core.tape import Tape
+from decodetop.errors import DataError
+from decodetop.flows.catalog import codec
+from decodetop.flows.live import build_live, settled
+from decodetop.flows.session import watch
+from decodetop.report import file_name, markdown
+
+LOOK_S = 4.0
+"""How long to look before writing: two rounds of the slowest first reading, so that rates exist."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout; `.` = the usual name")
+    parser.add_argument("--tape", metavar="TAPE", help="of a tape's end instead of the live box")
+    parser.add_argument("--json", action="store_true", help='{"schema", "path", "markdown"}')
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    state = _of_tape(args.tape) if args.tape else _of_box(settings)
+    text = markdown(state)
+    path = None
+    if args.output:
+        path = Path(file_name(state)) if args.output == "." else Path(args.output)
+        write_atomically(path, text)
+        print(f"decodetop: wrote {path}", file=sys.stderr)
+    if args.json:
+        print_json({"schema": 1, "path": str(path) if path else None, "markdown": text, "errors": []})
+    elif path is None:
+        sys.stdout.write(text)
+    return 0
+
+
+def _of_box(settings: Settings) -> State:
+    clock = SystemClock()
+    return asyncio.run(watch(build_live(settings, clock), clock, LOOK_S, ready=settled))
+
+
+def _of_tape(name: str) -> State:
+    from decodetop.core.state import fold_all
+
+    tape = Tape(Path(name), codec())
+    lines, _ = tape.leading_to(tape.end_ns)
+    return fold_all(tape.header, (sample for line in lines if (sample := tape.sample(line)) is not None))
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """All of it or nothing, on disk before it has its name. Raises DataError."""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        except OSError:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise DataError(f"can't write {path}: {error.strerror or error}", "choose another place with -o") from error
