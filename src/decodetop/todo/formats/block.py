@@ -1,0 +1,19 @@
+"""What every format reads into, and writes from. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from decodetop.todo.document import Item
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True):
+    """A list as read. Items have `content` and `status`, perhaps an `id`; `depths` are their levels of nesting.
+
+    `remarks` says what was not read, in words.
+    """
+
+    format: str
+    items: tuple[Item, ...] = ()
+    depths: tuple[int, ...] = ()
+    remarks: tuple[str, ...] = ()

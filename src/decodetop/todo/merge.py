@@ -1,0 +1,146 @@
+"""Three-way merge of two lists that come from one, item by item and field by field. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from decodetop.todo.document import TODOWRITE_FIELDS, Document, Item, fold_content, same, with_ids
+
+_ABSENT: Any = object()
+
+
+def merge3(base: Document, ours: Document, theirs: Document, *, note_conflicts: bool = True) -> Document:
+    """What both sides changed, together. An edit wins over a removal; where both changed one field, ours stands and
+    theirs is kept in the item's `conflicts`. A new item of ours whose id theirs gave to another item is renamed.
+    """
+    ours = _renamed(base, ours, theirs)
+    old, mine, other = ({item["id"]: item for item in side.items} for side in (base, ours, theirs))
+    merged: dict[str, Item] = {}
+    for id in {**mine, **other}:
+        before, here, there = old.get(id), mine.get(id), other.get(id)
+        if here is not None and there is not None:
+            merged[id] = _item(before or {}, here, there, note_conflicts)
+        elif before is None or not same(here or there, before):
+            kept = here if here is not None else there
+            assert kept is not None
+            merged[id] = kept
+    order = _order(base.ids, ours.ids, theirs.ids, merged)
+    fields = _item(base.fields, ours.fields, theirs.fields, False)
+    if len({base.next_id, ours.next_id, theirs.next_id}) > 1 or "next_id" in fields:
+        fields["next_id"] = max(ours.next_id, theirs.next_id, base.next_id)
+    return Document(fields=fields, items=tuple(merged[id] for id in order))
+
+
+def heal(theirs: Document, base: Document) -> Document:
+    """What was read (ids may be missing), seen against what we knew: a tool that rewrites the list with its own fields
+    only, or without ids, means the items it names by content, and has not taken the other fields away.
+    """
+    named = _identified(theirs, base)
+    known = {item["id"]: item for item in base.items}
+    items = []
+    for item, read in zip(named.items, theirs.items, strict=True):
+        foreign = "id" not in read or read.keys() <= TODOWRITE_FIELDS
+        items.append({**known[item["id"]], **item} if foreign and item["id"] in known else item)
+    fields = theirs.fields if "schema" in theirs.fields else {**base.fields, **theirs.fields}
+    return Document(fields=fields, items=tuple(items))
+
+
+def _identified(theirs: Document, base: Document) -> Document:
+    free: dict[str, list[str]] = {}
+    taken = {item["id"] for item in theirs.items if "id" in item}
+    for item in base.items:
+        if item["id"] not in taken:
+            free.setdefault(fold_content(item["content"]), []).append(item["id"])
+    items: list[Item] = []
+    for item in theirs.items:
+        same_words = free.get(fold_content(item["content"]))
+        items.append({"id": same_words.pop(0), **item} if "id" not in item and same_words else item)
+    next_id = max(base.next_id, Document(items=tuple(i for i in items if "id" in i)).next_id)
+    named = with_ids(Document(fields={**theirs.fields, "next_id": next_id}, items=tuple(items)))
+    return Document(fields=theirs.fields, items=named.items)
+
+
+def _renamed(base: Document, ours: Document, theirs: Document) -> Document:
+    """Ours with fresh ids for its new items whose id is another new item's in theirs."""
+    old = set(base.ids)
+    other = {item["id"]: item for item in theirs.items if item["id"] not in old}
+    clash = [
+        item["id"]
+        for item in ours.items
+        if item["id"] in other and fold_content(item["content"]) != fold_content(other[item["id"]]["content"])
+    ]
+    if not clash:
+        return ours
+    first = max(base.next_id, ours.next_id, theirs.next_id)
+    fresh = {id: f"t{number}" for number, id in enumerate(clash, first)}
+    return Document(fields=ours.fields, items=tuple(_redirected(item, fresh) for item in ours.items))
+
+
+def _redirected(item: Item, fresh: Mapping[str, str]) -> Item:
+    item = {**item, "id": fresh.get(item["id"], item["id"])}
+    if isinstance(item.get("parent"), str):
+        item["parent"] = fresh.get(item["parent"], item["parent"])
+    if isinstance(item.get("blocked_by"), list):
+        item["blocked_by"] = [fresh.get(id, id) if isinstance(id, str) else id for id in item["blocked_by"]]
+    return item
+
+
+def _item(base: Mapping[str, Any], ours: Mapping[str, Any], theirs: Mapping[str, Any], note: bool) -> Item:
+    merged: Item = {}
+    conflicts: list[Item] = []
+    for name in {**ours, **theirs}:
+        before, here, there = (side.get(name, _ABSENT) for side in (base, ours, theirs))
+        value = _value(before, here, there)
+        if value is not _ABSENT:
+            merged[name] = value
+        if value is here and there is not _ABSENT and not same(here, there) and not same(there, before):
+            conflicts.append({"field": name, "theirs": there})
+    if note and conflicts:
+        kept = merged.get("conflicts")
+        kept = list(kept) if isinstance(kept, list) else []
+        merged["conflicts"] = kept + [entry for entry in conflicts if not _within(entry, kept)]
+    return merged
+
+
+def _value(before: Any, here: Any, there: Any) -> Any:
+    if same(here, there) or same(there, before):
+        return here
+    if same(here, before) or here is _ABSENT:
+        return there
+    if there is _ABSENT:
+        return here
+    if isinstance(here, list) and isinstance(there, list):
+        return _list(before if isinstance(before, list) else [], here, there)
+    return here
+
+
+def _list(before: list[Any], here: list[Any], there: list[Any]) -> list[Any]:
+    """What neither side took away, then what either added."""
+    kept = [entry for entry in there if _within(entry, here) or not _within(entry, before)]
+    return kept + [entry for entry in here if not _within(entry, there) and not _within(entry, before)]
+
+
+def _order(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str], kept: Mapping[str, Any]) -> list[str]:
+    """Ours if it moved items, else theirs; the other side's new items after the neighbour they were put behind."""
+    lead, other = (ours, theirs) if _moved(base, ours) else (theirs, ours)
+    order = [id for id in lead if id in kept]
+    old = set(base)
+    before: str | None = None
+    for id in other:
+        if id in kept and id not in order:
+            place = order.index(before) + 1 if before in order else 0
+            while place < len(order) and order[place] not in old and order[place] not in other:
+                place += 1
+            order.insert(place, id)
+        before = id if id in kept else before
+    return order
+
+
+def _moved(base: Sequence[str], side: Sequence[str]) -> bool:
+    present, old = set(side), set(base)
+    return [id for id in base if id in present] != [id for id in side if id in old]
+
+
+def _within(entry: Any, entries: Sequence[Any]) -> bool:
+    return any(same(entry, one) for one in entries)

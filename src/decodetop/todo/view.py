@@ -1,0 +1,108 @@
+"""From an item of the file to what panes and reports see. Pure; a field of an odd shape stays in `extra`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from decodetop.todo.document import tree
+from decodetop.todo.reading import Attempt, Evidence, StatusChange, Todo
+
+_TEXTS = ("notes", "hypothesis", "expected", "reason", "parent")
+_LISTS = ("blocked_by", "attempts", "evidence", "status_history", "conflicts")
+_SHOWN_CHARACTERS = 60
+
+
+def stamp_of(wall_ns: int) -> str:
+    """Epoch ns as the file holds it: ISO 8601, UTC, ms (a JavaScript tool would round an integer of ns)."""
+    seconds, rest_ns = divmod(wall_ns, 1_000_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest_ns // 1_000_000:03d}Z"
+
+
+def wall_ns_of(stamp: Any) -> int | None:
+    """Epoch ns of an ISO 8601 stamp (UTC when it names no zone); None for anything else."""
+    if not isinstance(stamp, str):
+        return None
+    try:
+        when = datetime.fromisoformat(stamp)
+    except ValueError:
+        return None
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    since = when - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1_000
+
+
+def todos_of(items: Sequence[Mapping[str, Any]]) -> tuple[Todo, ...]:
+    """All items in tree order."""
+    return tuple(todo_of(item, depth) for item, depth in tree(items))
+
+
+def todo_of(item: Mapping[str, Any], depth: int = 0) -> Todo:
+    """`item` has an id, content and status."""
+    known: dict[str, Any] = {name: item[name] for name in _TEXTS if isinstance(item.get(name), str) and item[name]}
+    priority = item.get("priority")
+    if isinstance(priority, (str, int, float)) and not isinstance(priority, bool) and priority != "":
+        known["priority"] = str(priority)
+    for name in _LISTS:
+        if isinstance(item.get(name), list):
+            seen = tuple(_ENTRIES[name](entry) for entry in item[name])
+            if None not in seen:
+                known[name] = seen
+    if "status_history" in known:
+        known["status_history"] = tuple(sorted(known["status_history"], key=lambda change: change.wall_ns))
+    shown = {"id", "content", "status", *known}
+    extra = {name: value for name, value in item.items() if name not in shown and value is not None}
+    return Todo(id=item["id"], content=item["content"], status=item["status"], depth=depth, extra=extra, **known)
+
+
+def _id(entry: Any) -> str | None:
+    return entry if isinstance(entry, str) else None
+
+
+def _attempt(entry: Any) -> Attempt | None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("change"), str):
+        return None
+    return Attempt(
+        change=entry["change"],
+        outcome=str(entry.get("outcome") or "unknown"),
+        reason=_id(entry.get("reason")),
+        links=tuple(link for link in entry.get("links") or () if isinstance(link, str)),
+        wall_ns=wall_ns_of(entry.get("at")),
+    )
+
+
+def _evidence(entry: Any) -> Evidence | None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("ref"), (str, int)):
+        return None
+    return Evidence(
+        kind=str(entry.get("kind") or "note"),
+        ref=str(entry["ref"]),
+        summary=_id(entry.get("summary")),
+        wall_ns=wall_ns_of(entry.get("at")),
+    )
+
+
+def _change(entry: Any) -> StatusChange | None:
+    wall_ns = wall_ns_of(entry.get("at")) if isinstance(entry, dict) else None
+    if wall_ns is None or not isinstance(entry.get("status"), str):
+        return None
+    return StatusChange(status=entry["status"], wall_ns=wall_ns)
+
+
+def _conflict(entry: Any) -> str | None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("field"), str):
+        return None
+    wanted = entry.get("theirs")
+    text = wanted if isinstance(wanted, str) else json.dumps(wanted)
+    return f"{entry['field']}: {text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + '…'}"
+
+
+_ENTRIES: Mapping[str, Any] = {
+    "blocked_by": _id,
+    "attempts": _attempt,
+    "evidence": _evidence,
+    "status_history": _change,
+    "conflicts": _conflict,
+}
