@@ -15,7 +15,11 @@ ErrorKind = Literal["stream_error", "http", "cut", "timeout", "short_output", "p
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be run. Lengths in tokens; a sweep is one plan per number of streams."""
+    """What is to be run. Lengths in tokens; a sweep is one plan per number of streams.
+
+    `ignore_eos` False lets the model end where it likes: a shorter output is then no fault. `shared_prefix_tokens` of
+    every prompt are the same. `timeout_s` is for one request as a whole.
+    """
 
     preset: str
     endpoint: str
@@ -29,6 +33,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 120.0
     seed: int = 0
     temperature: float = 0.0
+    ignore_eos: bool = True
+    shared_prefix_tokens: int = 0
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,120 @@
+"""The load: N streams that each send their next request when the last one ended, and what came back of each."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+
+import msgspec
+
+from decodetop.bench.http import Connection, Exchange, Inbox
+from decodetop.bench.prompts import Prompts
+from decodetop.bench.reading import Plan
+from decodetop.bench.request import PATHS, Address, Dialect, address, body, head
+from decodetop.bench.wire import Record
+
+HOPELESS_S = 300.0
+
+CONNECTS_AT_ONCE = 32
+"""Below any listen backlog, so that opening many streams is refused by none."""
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A server as the load needs it. `key` lives in this process only."""
+
+    where: Address
+    tls: ssl.SSLContext | None
+    key: str | None
+
+
+def target(endpoint: str, key: str | None) -> Target:
+    """Raises UsageError if `endpoint` is no URL."""
+    where = address(endpoint)
+    return Target(where=where, tls=ssl.create_default_context() if where.tls else None, key=key)
+
+
+class Load:
+    """A plan's requests, measured or warm-up, on connections that stay open between the two."""
+
+    def __init__(self, plan: Plan, aim: Target, inbox: Inbox, dialect: Dialect, model: str | None) -> None:
+        self.plan = plan
+        self.records: list[Record] = []
+        self.dialect = dialect
+        self._aim = aim
+        self._inbox = inbox
+        self._model = model
+        self._prompts = Prompts(plan.seed, dialect.words or plan.input_tokens, plan.shared_prefix_tokens)
+        self._connections: list[Connection] = []
+
+    async def open(self) -> None:
+        """Connect every stream before any timing. Raises OSError."""
+        gate = asyncio.Semaphore(CONNECTS_AT_ONCE)
+
+        async def one() -> Connection:
+            async with gate:
+                connection = Connection(self._aim.where, self._inbox, self._aim.tls)
+                await asyncio.wait_for(connection.open(), self.plan.timeout_s)
+                return connection
+
+        self._connections = await asyncio.gather(*(one() for _ in range(self.plan.streams)))
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+
+    async def run(self, indices: Iterator[int], output_tokens: int) -> None:
+        """Closed loop until `indices` is empty; the streams share it. Cancelled = what is under way is dropped."""
+        async with asyncio.TaskGroup() as group:
+            for connection in self._connections:
+                group.create_task(self._stream(connection, indices, output_tokens))
+
+    @property
+    def under_way(self) -> list[Exchange]:
+        return [one.exchange for one in self._connections if one.exchange is not None]
+
+    async def _stream(self, connection: Connection, indices: Iterator[int], output_tokens: int) -> None:
+        due_ns = self._inbox.now()
+        for index in indices:
+            payload = self.payload(index, output_tokens)
+            exchange = await connection.request(self.plan.api, payload, self.plan.timeout_s)
+            self.records.append(record_of(exchange, connection, index, due_ns, output_tokens, self.plan))
+            due_ns = self.records[-1].end_ns or self._inbox.now()
+            if self._hopeless(due_ns):
+                return
+
+    def _hopeless(self, now_ns: int) -> bool:
+        """Nothing but time-outs for minutes: the rest would be no better."""
+        waited_ns = now_ns - self.records[0].due_ns
+        return waited_ns > HOPELESS_S * 1e9 and all(record.fault == "timeout" for record in self.records)
+
+    def payload(self, index: int, output_tokens: int) -> bytes:
+        """Head and body of request `index`."""
+        prompt = self._prompts.ids(index) if self.dialect.token_ids else self._prompts.words(index)
+        text = body(self.plan, self._model, self.dialect, prompt, output_tokens)
+        return head(self._aim.where, "POST", PATHS[self.plan.api], len(text), self._aim.key) + text
+
+
+def record_of(exchange: Exchange, connection: Connection, index: int, due_ns: int, asked: int, plan: Plan) -> Record:
+    """What stays of a finished exchange. A well-ended answer of fewer tokens than asked is a fault of its own."""
+    log, counts = exchange.log, exchange.log.counts
+    fault, message = log.fault or (None, "")
+    if fault is None and plan.ignore_eos and counts.output is not None and counts.output < asked:
+        fault, message = "short_output", f"{counts.output} of {asked} tokens (finish reason: {log.finish or 'none'})"
+    start_ns = exchange.write_ns
+    return Record(
+        index=index,
+        due_ns=due_ns,
+        write_ns=start_ns,
+        end_ns=exchange.end_ns,
+        connect_ns=connection.connect_ns,
+        chunks_ns=[] if start_ns is None else [stamp - start_ns for stamp in log.stamps_ns],
+        chunk_tokens=list(log.tokens) if log.counted else None,
+        output_tokens=counts.output,
+        prompt_tokens=counts.prompt,
+        cached_tokens=counts.cached,
+        steps=counts.steps,
+        finish=log.finish,
+        fault=fault,
+        message=message,
+    )

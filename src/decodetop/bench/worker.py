@@ -1,0 +1,255 @@
+"""The load's own process: `python -m decodetop.bench.worker`, one Job on stdin, messages on stdout (see wire.py).
+
+Its event loop carries the streams and nothing else: a screen on the same loop turns a true p99 ITL of 22 ms into 48.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, BinaryIO
+
+import msgspec
+
+from decodetop.bench.http import Inbox, reason
+from decodetop.bench.load import Load, target
+from decodetop.bench.negotiate import Refused, Terms, negotiate
+from decodetop.bench.watch import LagMeter, Live, Phase
+from decodetop.bench.wire import Fatal, Job, Ready, Result, Tick, Up, decode_job, encode
+from decodetop.errors import DecodetopError
+
+TICK_S = 0.25
+WARMUP_TOKENS = 64
+"""Of a warm-up answer at the most: enough to capture graphs and fill caches at this number of streams."""
+WARMUP_INDEX = -100
+"""Warm-up prompts count down from here, so that no measured prompt is ever in the prefix cache."""
+
+
+class Stdin:
+    """`go` and the end of stdin, read by a thread of its own so that any kind of file may be stdin."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, stream: BinaryIO) -> None:
+        self.go = asyncio.Event()
+        self.ended = asyncio.Event()
+        self._loop = loop
+        self._stream = stream
+        threading.Thread(target=self._read, name="stdin", daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self._stream:
+            if line.strip() == b"go":
+                self._say(self.go)
+        self._say(self.ended)
+
+    def _say(self, event: asyncio.Event) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the work is over
+            self._loop.call_soon_threadsafe(event.set)
+
+
+class Indices:
+    """The requests still to be sent, shared by all streams."""
+
+    def __init__(self, first: int, count: int, step: int = 1) -> None:
+        self.left = count
+        self._next = first
+        self._step = step
+
+    def __iter__(self) -> Indices:
+        return self
+
+    def __next__(self) -> int:
+        if self.left <= 0:
+            raise StopIteration
+        self.left -= 1
+        self._next += self._step
+        return self._next - self._step
+
+
+class Worker:
+    """One Job from its first trial request to its Result."""
+
+    def __init__(self, job: Job, key: str | None, send: Callable[[Up], None], now: Callable[[], int]) -> None:
+        loop = asyncio.get_running_loop()
+        self.job = job
+        self.stop = asyncio.Event()
+        self._send = send
+        self._now = now
+        self._inbox = Inbox(loop, now)
+        self._lag = LagMeter(loop, now)
+        self._aim = target(job.plan.endpoint, key)
+        self._phase: Phase = "starting"
+        self._load: Load | None = None
+        self._live: Live | None = None
+        self._indices = Indices(0, 0)
+        self._began_ns = now()
+        self._cpu_ns = 0
+        self._unfinished = 0
+
+    async def run(self, go: asyncio.Event) -> None:
+        """Sends messages; the last is Result or Fatal. Raises Refused or OSError when there is nothing to measure."""
+        ticking = asyncio.ensure_future(self._tick())
+        try:
+            if await self._until_stop(self._prepare()) and await self._until_stop(go.wait()):
+                await self._measure()
+        finally:
+            ticking.cancel()
+            if self._load is not None:
+                self._load.close()
+        self._send(self._result())
+
+    async def _prepare(self) -> None:
+        plan = self.job.plan
+        terms = await negotiate(plan, self._aim, self._inbox, self.job.dialect)
+        load = self._load = Load(plan, self._aim, self._inbox, terms.dialect, terms.model)
+        await load.open()
+        trouble = await self._warm_up(load, terms)
+        load.records.clear()
+        model, prompt_tokens = terms.model, terms.prompt_tokens
+        self._send(Ready(dialect=load.dialect, model=model, prompt_tokens=prompt_tokens, trouble=trouble))
+
+    async def _warm_up(self, load: Load, terms: Terms) -> str | None:
+        """Fill caches and graphs. If answers came short, ask for a minimum length too, and once more."""
+        plan = self.job.plan
+        if terms.trouble is not None or plan.warmup_requests <= 0:
+            return terms.trouble
+        self._phase = "warmup"
+        tokens = min(WARMUP_TOKENS, plan.output_tokens)
+        await load.run(Indices(WARMUP_INDEX, plan.warmup_requests, -1), tokens)
+        if any(record.fault == "short_output" for record in load.records):
+            load.dialect = msgspec.structs.replace(load.dialect, min_tokens=True)
+            load.records.clear()
+            await load.run(Indices(2 * WARMUP_INDEX - plan.warmup_requests, plan.warmup_requests, -1), tokens)
+            if all(record.fault == "http" for record in load.records):
+                load.dialect = msgspec.structs.replace(load.dialect, min_tokens=False)
+        failed = [record for record in load.records if record.fault is not None]
+        return f"{failed[-1].fault}: {failed[-1].message}" if failed else None
+
+    async def _measure(self) -> None:
+        load = self._load
+        assert load is not None
+        plan = self.job.plan
+        self._indices = Indices(self.job.first_index, plan.requests)
+        self._live = Live(load)
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        self._lag.start()
+        self._began_ns, self._cpu_ns = self._now(), time.process_time_ns()
+        self._phase = "measuring"
+        await self._until_stop(load.run(self._indices, plan.output_tokens))
+        self._lag.stop()
+
+    async def _until_stop(self, work: Coroutine[Any, Any, Any]) -> bool:
+        """True when `work` ended by itself, False when it was stopped."""
+        task, stopped = asyncio.ensure_future(work), asyncio.ensure_future(self.stop.wait())
+        try:
+            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            if not task.done():
+                self._unfinished = len(self._load.under_way) if self._load is not None else 0
+                task.cancel()
+        await asyncio.wait({task})
+        if task.cancelled():
+            return False
+        await task
+        return True
+
+    async def _tick(self) -> None:
+        while True:
+            self._send(self._state())
+            await asyncio.sleep(TICK_S)
+
+    def _state(self) -> Tick:
+        phase: Phase = "stopping" if self.stop.is_set() else self._phase
+        elapsed_s = (self._now() - self._began_ns) / 1e9
+        if self._live is None:
+            return Tick(phase=phase, elapsed_s=elapsed_s)
+        if phase == "measuring" and self._indices.left == 0:
+            phase = "draining"
+        return self._live.tick(phase, elapsed_s, self._lag.p99_ms)
+
+    def _result(self) -> Result:
+        records = self._load.records if self._live is not None and self._load is not None else []
+        wall_ns = self._now() - self._began_ns
+        busy = 100 * (time.process_time_ns() - self._cpu_ns) / wall_ns if self._live is not None and wall_ns else None
+        native = self.job.plan.api in ("generate", "completion")
+        counted = any(record.output_tokens is not None for record in records)
+        return Result(
+            records=records,
+            source=("native" if native else "usage") if counted else "unknown",
+            partial=self.stop.is_set(),
+            unfinished=self._unfinished,
+            cpu_percent=busy,
+            loop_lag_ms_p99=self._lag.p99_ms,
+        )
+
+
+async def serve(source: BinaryIO, sink: BinaryIO, key: str | None) -> int:
+    """Read the Job, do it, say how it went. The exit code."""
+
+    def send(message: Up) -> None:
+        sink.write(encode(message) + b"\n")
+        sink.flush()
+
+    job = decode_job(source.readline())
+    loop = asyncio.get_running_loop()
+    stdin = Stdin(loop, source)
+    if not job.attended:
+        stdin.go.set()
+    worker = Worker(job, key, send, time.perf_counter_ns)
+    loop.add_signal_handler(signal.SIGTERM, worker.stop.set)
+    work = asyncio.ensure_future(worker.run(stdin.go))
+    ended = asyncio.ensure_future(stdin.ended.wait() if job.attended else asyncio.Event().wait())
+    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
+    ended.cancel()
+    if not work.done():
+        work.cancel()  # nobody listens any more
+        return 1
+    try:
+        await work
+    except Refused as error:
+        send(Fatal(message=error.message, hint=error.hint, kind=error.kind))
+        return 1
+    except DecodetopError as error:
+        send(Fatal(message=error.message, hint=error.hint))
+        return 1
+    except OSError as error:
+        message = f"can't open {job.plan.streams} connections to {job.plan.endpoint}: {reason(error)}"
+        send(Fatal(message=message, hint="fewer streams, or a higher limit of open files (ulimit -n)"))
+        return 1
+    return 0
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:  # no wheel for this platform: a third more CPU per token
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def main() -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which says SIGTERM
+    key = os.environ.pop("DECODETOP_API_KEY", None)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(serve(sys.stdin.buffer, sys.stdout.buffer, key))
+    except BrokenPipeError:
+        return 1  # nobody listens any more
+    except Exception as error:  # noqa: BLE001  the process's edge
+        word = Fatal(message=f"the load process broke: {type(error).__name__}: {error}"[:300], hint="report it")
+        sys.stdout.buffer.write(encode(word) + b"\n")
+        sys.stdout.buffer.flush()
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
