@@ -1,0 +1,128 @@
+"""One GPU in full: every field, its processes, its alarms, and why a value is not known."""
+
+from __future__ import annotations
+
+from decodetop.core import words
+from decodetop.core.state import State
+from decodetop.gpu import text
+from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop_tui.paint import Span
+from decodetop_tui.panes._cells import wrap
+from decodetop_tui.panes._page import INDENT, Page
+from decodetop_tui.panes._table import Pair, columns, pair
+
+
+def details(page: Page, state: State, reading: GpuReading, gpu: Gpu) -> None:
+    """All that is known of the GPU under the cursor."""
+    name = f"  {gpu.name}" if gpu.name else ""
+    page.heading(f"gpu {gpu.index}", Span(name), Span(f"  {gpu.pci_bus_id or ''}  {gpu.uuid or ''}", "dim"))
+    wrong = text.state(gpu, state.now_ns)
+    if wrong is not None:
+        page.add(INDENT, Span(wrong, "bad"), Span("; figures are the last good ones", "dim"))
+    for alarm in text.alarms(gpu):
+        page.add(INDENT, Span("▲ ", "bad"), Span(alarm))
+    page.extend(columns([_load(gpu), _memory_and_links(gpu), _health(gpu)], page.width))
+    note = text.pcie_note(gpu)
+    if note is not None:
+        page.add(INDENT, Span(note, "dim"))
+    _processes(page, gpu)
+    words_of_links = text.link_words(reading)
+    if words_of_links:
+        page.heading("links")
+        page.extend([[INDENT, Span(line)] for line in words_of_links])
+    page.blank()
+    page.extend(reasons(gpu, page.width))
+
+
+def reasons(gpu: Gpu, width: int) -> list[list[Span]]:
+    """Why fields of this GPU are unknown, one line a reason."""
+    grouped: dict[str, list[str]] = {}
+    for field, why in gpu.reasons.items():
+        grouped.setdefault(why, []).append(field.replace("_", " "))
+    lines: list[list[Span]] = []
+    for why, fields in grouped.items():
+        for at, line in enumerate(wrap(f"{', '.join(fields)}: {why}", max(width - 12, 1), 3)):
+            lead = f"{words.UNKNOWN} gpu {gpu.index}" if at == 0 else ""
+            lines.append([INDENT, Span(f"{lead:<10}", "dim"), Span(line, "dim")])
+    return lines
+
+
+def _load(gpu: Gpu) -> list[Pair]:
+    percent = words.percent
+    peak = text.dram_peak_gb_s(gpu)
+    now = text.dram_gb_s(gpu)
+    return [
+        pair("SM clock", text.sm_clock(gpu), "MHz", 9),
+        pair("memory clock", text.mem_clock(gpu), "MHz", 9),
+        pair("DRAM", f"{words.number(now)}/{words.number(peak)}", "GB/s", 11),
+        pair("DRAM", percent(gpu.dram_bandwidth_percent), "of bandwidth", 5, "loud"),
+        pair("SM active", percent(gpu.sm_active_percent), "", 5),
+        pair("SM occupancy", percent(gpu.sm_occupancy_percent), "", 5),
+        pair("tensor active", percent(gpu.tensor_active_percent), "", 5),
+        pair("busy", percent(gpu.utilization_percent), "of the time", 5),
+        pair("memory busy", percent(gpu.memory_busy_percent), "of the time", 5),
+    ]
+
+
+def _memory_and_links(gpu: Gpu) -> list[Pair]:
+    device = f"card gen{gpu.pcie_gen_device_max}" if gpu.pcie_gen_device_max is not None else ""
+    links = words.now_of_max(gpu.nvlink_links_active, gpu.nvlink_links)
+    return [
+        pair("memory used", words.gib(gpu.memory_used_bytes), "GiB", 6),
+        pair("memory free", words.gib(gpu.memory_free_bytes), "GiB", 6),
+        pair("reserved", words.gib(gpu.memory_reserved_bytes), "GiB", 6),
+        pair("total", words.gib(gpu.memory_total_bytes), "GiB unified" if gpu.memory_is_unified else "GiB", 6),
+        pair("bus width", words.number_plain(gpu.memory_bus_bits), "bits", 5),
+        pair("PCIe", text.pcie(gpu), device),
+        pair("PCIe rx", words.bytes_per_s(gpu.pcie_rx_bytes_s), "", 9),
+        pair("PCIe tx", words.bytes_per_s(gpu.pcie_tx_bytes_s), "", 9),
+        pair("PCIe replays", words.number(gpu.pcie_replays), "", 5),
+        pair("NVLink", links, "up", 5),
+        pair("NVLink rx", words.bytes_per_s(gpu.nvlink_rx_bytes_s), "", 9),
+        pair("NVLink tx", words.bytes_per_s(gpu.nvlink_tx_bytes_s), "", 9),
+        pair("NUMA node", words.number_plain(gpu.numa_node), "", 5),
+    ]
+
+
+def _health(gpu: Gpu) -> list[Pair]:
+    plain = words.number_plain
+    state = words.UNKNOWN if gpu.performance_state is None else f"P{gpu.performance_state}"
+    errors = gpu.ecc_uncorrected
+    energy = None if gpu.energy_j is None else gpu.energy_j / 3.6e6
+    return [
+        pair("limits", text.limits_text(gpu)),
+        pair("P-state", state, "", 5),
+        pair("temperature", words.now_of_max(gpu.temperature_c, gpu.temperature_slowdown_c), "°C", 9),
+        pair("memory temp.", plain(gpu.memory_temperature_c), "°C", 5),
+        pair("fan", plain(gpu.fan_percent), "%", 5),
+        pair("power", text.power(gpu), "W", 9),
+        pair("default limit", plain(gpu.power_limit_default_w), "W", 5),
+        pair("energy", words.number(energy, 2), "kWh", 8),
+        pair("ECC uncorrected", words.number(errors), "", 5, "bad" if errors else ""),
+        pair("ECC corrected", words.number(gpu.ecc_corrected), "", 5),
+        pair("rows remapped", words.number(gpu.rows_remapped), "", 5),
+        pair("persistence", _yes(gpu.persistence_mode), "", 5),
+        pair("MIG", _yes(gpu.mig_enabled), "", 5),
+        pair("virtualization", gpu.virtualization or words.UNKNOWN),
+        pair("architecture", gpu.architecture or words.UNKNOWN),
+    ]
+
+
+def _yes(value: bool | None) -> str:
+    return words.UNKNOWN if value is None else "on" if value else "off"
+
+
+def _processes(page: Page, gpu: Gpu) -> None:
+    if gpu.processes is None:
+        page.heading("processes", Span(f"  {words.UNKNOWN} {gpu.reasons.get('processes', 'not known')}", "dim"))
+        return
+    page.heading("processes", Span("" if gpu.processes else "  none", "dim"))
+    for process in gpu.processes:
+        memory = words.gib(process.memory_bytes)
+        page.add(
+            INDENT,
+            Span(f"{process.pid:>8}  "),
+            Span(f"{memory:>6}"),
+            Span(" GiB  ", "dim"),
+            Span(process.name or words.UNKNOWN),
+        )

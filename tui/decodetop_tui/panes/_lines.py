@@ -1,0 +1,111 @@
+"""History and bars drawn with characters: one style a row, so that a change costs few bytes over SSH."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from decodetop.core.clock import SECOND_NS
+from decodetop.core.sample import Reading
+from decodetop.core.state import HISTORY, Lane
+
+_LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
+_RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
+_EIGHTHS = "▁▂▃▄▅▆▇█"
+MOST_CELLS = HISTORY // 2
+
+
+class History(NamedTuple):
+    """`text` is one row of braille of exactly the cells asked for; figures are over the `seconds` drawn."""
+
+    text: str
+    seconds: int
+    low: float | None
+    high: float | None
+
+
+def braille(values: Sequence[float | None], top: float) -> str:
+    """Two values a cell, four dots high: unknown is empty, zero one dot, more than zero two to four."""
+    levels = [_level(value, top) for value in values]
+    pairs = zip(levels[::2], levels[1::2], strict=True)
+    return "".join(chr(0x2800 + _LEFT[left] + _RIGHT[right]) if left or right else " " for left, right in pairs)
+
+
+def _level(value: float | None, top: float) -> int:
+    if value is None:
+        return 0
+    if value <= 0 or top <= 0:
+        return 1
+    return min(4, 2 + int(3 * value / top - 1e-9))
+
+
+def history(
+    lane: Lane, now_ns: int, room: int, value: Callable[[Reading], float | None], top: float | None = None
+) -> History:
+    """The lane's past as braille of `room` cells, newest at the right; `top` None = the highest seen.
+
+    A cell stands for two whole periods of session time and moves on only when it is full, so a steady value
+    changes nothing on the screen.
+    """
+    room = max(0, min(room, MOST_CELLS))
+    step_ns = _step_ns(lane)
+    last_cell = now_ns // step_ns // 2
+    first = (last_cell - room + 1) * 2
+    slots: list[float | None] = [None] * (room * 2)
+    for past in lane.history:
+        at = past.t_ns // step_ns - first
+        if 0 <= at < len(slots):
+            slots[at] = value(past.reading)
+    present = [t.t_ns // step_ns - first for t in lane.history]
+    _carry(slots, set(present), now_ns // step_ns - first)
+    known = [slot for slot in slots if slot is not None]
+    high = max(known, default=None)
+    text = braille(slots, top if top is not None else (high or 1.0))
+    return History(text, room * 2 * step_ns // SECOND_NS, min(known, default=None), high)
+
+
+def history_room(room: int) -> int:
+    """Cells for a history line in `room`: whole minutes at one reading a second, as far as the lane remembers."""
+    return 30 * max(0, min(room, MOST_CELLS) // 30) or max(0, room)
+
+
+def _step_ns(lane: Lane) -> int:
+    """The source's period in whole seconds: the median of its last gaps, so that one late sample changes nothing."""
+    times = [past.t_ns for past in lane.history[-8:]]
+    gaps = sorted(later - earlier for earlier, later in pairwise(times))
+    return max(1, round(gaps[len(gaps) // 2] / SECOND_NS)) * SECOND_NS if gaps else SECOND_NS
+
+
+def _carry(slots: list[float | None], present: set[int], last: int) -> None:
+    """A sample that came a moment late leaves its slot empty and shares the next: no hole for that."""
+    for at in range(1, min(len(slots), last + 1)):
+        if at not in present and at - 1 in present:
+            slots[at] = slots[at - 1]
+
+
+def ticks(values: Sequence[float], low: float, high: float) -> str:
+    """One character a value, eight heights between `low` and `high`."""
+    span = high - low
+    if span <= 0:
+        return _EIGHTHS[3] * len(values)
+    return "".join(_EIGHTHS[min(7, max(0, int(8 * (value - low) / span)))] for value in values)
+
+
+def shares(parts: Mapping[str, float], room: int) -> dict[str, int]:
+    """Cells for each part, in the order given, summing exactly to `room` (largest remainder)."""
+    total = sum(value for value in parts.values() if value > 0)
+    if total <= 0 or room <= 0:
+        return {}
+    exact = {name: room * max(value, 0.0) / total for name, value in parts.items()}
+    given = {name: int(value) for name, value in exact.items()}
+    by_rest = sorted(exact, key=lambda name: given[name] - exact[name])
+    for name in by_rest[: room - sum(given.values())]:
+        given[name] += 1
+    return {name: count for name, count in given.items() if count}
+
+
+def progress(share: float, room: int) -> str:
+    """`room` cells, the done part solid."""
+    done = round(min(max(share, 0.0), 1.0) * room)
+    return "█" * done + "░" * (room - done)

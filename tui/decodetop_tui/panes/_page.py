@@ -1,0 +1,105 @@
+"""A picture put together line by line; what all panes say of their source the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from decodetop.core import words
+from decodetop.core.clock import SECOND_NS
+from decodetop.core.state import Lane, State
+from decodetop_tui.paint import Line, Picture, Span, View
+from decodetop_tui.panes._cells import cells, fit
+
+FAILURE_WORDS = {
+    "absent": "not available",
+    "denied": "no access",
+    "lost": "lost",
+    "stalled": "stalled",
+    "broken": "failed",
+}
+INDENT = Span("  ")
+_TITLE_CELLS = 26
+"""Kept free for the title and the marks at its right."""
+
+
+class Page:
+    """Collects lines with the ids of the rows they belong to; every line is cleaned and clipped to the width."""
+
+    def __init__(self, view: View) -> None:
+        self.width = view.width
+        self.lines: list[Line] = []
+        self.rows: list[str | None] = []
+        self.dim = False
+
+    def add(self, *spans: Span, row: str | None = None) -> None:
+        """One line. While `dim` is set every style becomes dim: the figures are old."""
+        styled = (Span(span.text, "dim") for span in spans) if self.dim else spans
+        self.lines.append(fit(styled, self.width))
+        self.rows.append(row)
+
+    def extend(self, lines: Iterable[Iterable[Span]], row: str | None = None) -> None:
+        for line in lines:
+            self.add(*line, row=row)
+
+    def extend_rows(self, lines: Iterable[tuple[Iterable[Span], str | None]]) -> None:
+        for line, row in lines:
+            self.add(*line, row=row)
+
+    def blank(self) -> None:
+        if self.lines and self.lines[-1]:
+            self.add()
+
+    def heading(self, text: str, *rest: Span) -> None:
+        """A title within a zoomed pane, after an empty line."""
+        self.blank()
+        self.add(INDENT, Span(text, "title"), *rest)
+
+    def picture(self, note: tuple[str, str] = ("", "dim"), header_lines: int = 0) -> Picture:
+        return Picture(tuple(self.lines), tuple(self.rows), note[0], note[1], header_lines)
+
+
+def trouble(state: State, source: str) -> list[list[Span]]:
+    """What is wrong with the source, in words: nothing when it reads, up to three lines when it does not."""
+    lane = state.lane(source)
+    if lane.failure is None:
+        return [] if lane.last is not None else [[INDENT, Span("waiting for the first reading", "dim")]]
+    failure = lane.failure
+    style = "dim" if failure.kind == "absent" else "bad"
+    lines = [[INDENT, Span(FAILURE_WORDS[failure.kind], style), Span(f": {failure.message}")]]
+    if failure.hint:
+        lines.append([INDENT, Span(failure.hint, "dim")])
+    if lane.last_t_ns is not None:
+        age = words.duration((state.now_ns - lane.last_t_ns) / SECOND_NS)
+        lines.append([INDENT, Span(f"below: the last good reading, {age} old", "dim")])
+    return lines
+
+
+def note_of(state: State, source: str, width: int, *usual: str) -> tuple[str, str]:
+    """The words at the right of the title: trouble and age first, else as many of `usual` as fit, the first kept."""
+    lane = state.lane(source)
+    if lane.failure is not None:
+        word = FAILURE_WORDS[lane.failure.kind]
+        age = state.age_s(source)
+        style = "dim" if lane.failure.kind == "absent" else "bad"
+        return (word if age is None else f"{word}, last reading {words.duration(age)} old"), style
+    age = state.age_s(source)
+    if age is not None and age > _stale_after_s(lane):
+        return f"stale: {words.duration(age)} old", "warn"
+    return _joined(usual, width - _TITLE_CELLS), "dim"
+
+
+def _joined(parts: Iterable[str], room: int) -> str:
+    note = ""
+    for part in parts:
+        longer = " · ".join(word for word in (note, part) if word)
+        if cells(longer) <= room:
+            note = longer
+    return note
+
+
+def _stale_after_s(lane: Lane) -> float:
+    """Three of the source's own periods, as seen in its history; sources that speak once never grow stale."""
+    if len(lane.history) < 3:
+        return float("inf")
+    gap_ns = lane.history[-1].t_ns - lane.history[-2].t_ns
+    return max(5.0, 3 * gap_ns / SECOND_NS)

@@ -1,0 +1,101 @@
+"""The stacked bar of a decode step: its parts, their letters and colours, exact to the cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from decodetop.steps.reading import GROUPS, KINDS, LETTERS, RankSteps
+from decodetop_tui.paint import Span
+from decodetop_tui.panes._lines import shares, ticks
+
+_GROUP_LOOKS = {
+    "compute": ("#", "kind.gemm"),
+    "copies": ("c", "kind.copy"),
+    "communication": ("C", "kind.communication"),
+    "idle": ("░", "kind.idle"),
+}
+
+
+class Part(NamedTuple):
+    """A piece of the step. `kind` names the kernels it is made of, None for idle and for groups."""
+
+    name: str
+    us: float
+    share: float
+    letter: str
+    style: str
+    kind: str | None = None
+
+
+def kind_parts(rank: RankSteps) -> list[Part]:
+    """The kinds of the representative step in the order of the bar; they sum to its period.
+
+    Communication is cut in transfer and waiting where several ranks told them apart.
+    """
+    total = sum(rank.kinds_us.values())
+    parts = []
+    for kind in (*KINDS, *(kind for kind in rank.kinds_us if kind not in KINDS)):
+        us = rank.kinds_us.get(kind, 0.0)
+        if us <= 0:
+            continue
+        look = LETTERS.get(kind, "?"), f"kind.{kind if kind in KINDS else 'other'}"
+        pieces = [(kind.replace("_", " "), us, look[0])]
+        if kind == "communication":
+            pieces = _communication(rank, us)
+        for name, piece_us, letter in pieces:
+            parts.append(Part(name, piece_us, piece_us / total, letter, look[1], None if kind == "idle" else kind))
+    return parts
+
+
+def _communication(rank: RankSteps, us: float) -> list[tuple[str, float, str]]:
+    transfer = rank.communication_us.transfer
+    if transfer is None:
+        return [("communication incl. waiting", us, "C")]
+    transfer = min(transfer, us)
+    pieces = [("communication, transfer", transfer, "C"), ("communication, waiting", us - transfer, "w")]
+    return [piece for piece in pieces if piece[1] > 0]
+
+
+def group_parts(rank: RankSteps) -> list[Part]:
+    """compute, copies, communication, idle."""
+    total = sum(rank.groups_us.values())
+    return [
+        Part(group, us, us / total, *_GROUP_LOOKS[group])
+        for group in GROUPS
+        if (us := rank.groups_us.get(group, 0.0)) > 0
+    ]
+
+
+def bar(parts: Sequence[Part], room: int) -> list[Span]:
+    """`▕GGGA░░▏` of exactly `room` cells; each part's cells carry its letter and its colour."""
+    if room < 3:
+        return []
+    cells = shares({part.name: part.us for part in parts}, room - 2)
+    inner = [Span(part.letter * cells[part.name], part.style) for part in parts if part.name in cells]
+    return [Span("▕", "dim"), *inner, Span("▏", "dim")]
+
+
+def real_bar(rank: RankSteps, room: int) -> list[Span]:
+    """The step as it runs unprofiled, on the scale of the profiled bar: busy solid, estimated idle light."""
+    if rank.real is None or rank.real.idle_share is None or rank.period_us is None or room < 3:
+        return []
+    scale = rank.real.step_ms * 1e3 / max(rank.period_us.representative, 1e-9)
+    inner = max(1, round((room - 2) * min(scale, 1.0)))
+    idle = round(inner * min(max(rank.real.idle_share, 0.0), 1.0))
+    return [
+        Span("▕", "dim"),
+        Span("▓" * (inner - idle)),
+        Span("░" * idle, "kind.idle"),
+        Span("▏", "dim"),
+    ]
+
+
+def jitter(rank: RankSteps, most: int) -> str:
+    """One character a kept step, in time order. Steps within a fifth of each other stay near the middle on purpose."""
+    periods = [step.period_us for step in rank.kept_steps][:most]
+    if len(periods) < 2:
+        return ""
+    low, high = min(periods), max(periods)
+    middle = (low + high) / 2
+    return ticks(periods, min(low, 0.9 * middle), max(high, 1.1 * middle))

@@ -1,0 +1,183 @@
+"""The decode step over the whole screen: bars, a table of kinds, idle, coverage, kernels with full names, captures."""
+
+from __future__ import annotations
+
+from decodetop.core import words
+from decodetop.steps.reading import IDLE_KINDS, KINDS, LETTERS, Capture, RankSteps, StepsReading, TopKernel
+from decodetop_tui.paint import Span, View
+from decodetop_tui.panes import steps
+from decodetop_tui.panes._cells import clip_middle, wrap
+from decodetop_tui.panes._page import INDENT, Page
+from decodetop_tui.panes._stepbar import Part, real_bar
+from decodetop_tui.panes._table import Column, Table
+
+_IDLE_WORDS = {
+    "host_late": "host late",
+    "launch_call": "launch call",
+    "sync": "sync",
+    "in_graph": "in graph",
+    "device_gap": "device gap",
+    "unknown": "unknown",
+}
+_NAME_LINES = 6
+
+
+def draw(page: Page, reading: StepsReading, view: View, mode: str) -> None:
+    """Everything known of the capture shown, for the rank under the cursor (the first one otherwise)."""
+    capture = reading.captures[0]
+    ranks = capture.report.ranks
+    page.extend([[INDENT, Span("error", "bad"), Span(f": {error}")] for error in capture.report.errors])
+    if not ranks:
+        page.add(INDENT, Span("no rank of this capture could be read", "bad"))
+        return
+    rank = next((rank for rank in ranks if view.cursor == f"rank:{rank.rank}"), ranks[0])
+    page.extend(steps.coverage_lines(ranks))
+    page.extend(steps.summary(rank, apart=True))
+    for at, text in enumerate(wrap(_steps_words(rank), page.width - 12, 3)):
+        page.add(INDENT, Span("steps     " if at == 0 else " " * 10, "dim"), Span(text, "dim"))
+    page.blank()
+    estimated = real_bar(rank, steps.bar_room(view.width, len(ranks)))
+    if estimated:
+        page.add(INDENT, Span(steps.rank_label("real", len(ranks)), "dim"), *estimated, Span(" estimated", "dim"))
+    page.extend_rows(steps.rank_bars(ranks, mode, view.width))
+    if capture.report.straggler_rank is not None:
+        page.add(INDENT, Span(f"rank {capture.report.straggler_rank} is the straggler", "warn"), Span(": others wait"))
+    if rank.coverage.ok:
+        _kinds(page, rank, mode, capture.report.accept_length)
+        _idle(page, rank)
+    _kernels(page, rank, view)
+    _files(page, reading, view)
+
+
+def _steps_words(rank: RankSteps) -> str:
+    """Which steps the figures stand on."""
+    parts = [f"{rank.steps.used} of {rank.steps.found} steps"]
+    if rank.representative_step is not None:
+        parts.append(f"figures of step {rank.representative_step}")
+    if rank.period_us is not None:
+        period = rank.period_us
+        parts.append(f"median {period.median:,.0f} us (p10 {period.p10:,.0f}, p90 {period.p90:,.0f})")
+    if rank.steps.dropped:
+        parts.append("dropped " + ", ".join(f"{drop.index} ({drop.why})" for drop in rank.steps.dropped[:4]))
+    parts += [f"{count} {name}" for name, count in rank.steps.other.items() if count]
+    if rank.kernels_per_step is not None:
+        parts.append(f"{rank.kernels_per_step} kernels and {rank.graph_launches_per_step or 0} graph launches a step")
+    if rank.unreadable_events:
+        parts.append(f"{rank.unreadable_events} events unreadable")
+    return " · ".join(parts)
+
+
+def _kinds(page: Page, rank: RankSteps, mode: str, accept_length: float | None) -> None:
+    tokens = steps.per_token(mode, rank, accept_length)
+    unit = "us/token" if mode == "per token" else "us/step"
+    table = Table(
+        (
+            Column("letter", "", 1, 9),
+            Column("us", unit, 9, 9),
+            Column("share", "%", 5, 8),
+            Column("calls", "calls", 7, 6),
+            Column("kind", "kind", 24, 9, "<"),
+            Column("kernel", "kernel (top of kind)", 20, 3, "<", grow=400),
+        ),
+        page.width,
+        headed=True,
+    )
+    page.blank()
+    page.add(*table.header())
+    if tokens is None:
+        page.add(INDENT, Span("accept length unknown: us per token can't be told", "warn"))
+    loudest = max((part.us for part in steps.parts_of(rank, mode)), default=0.0)
+    for part in sorted(steps.parts_of(rank, mode), key=lambda part: (part.letter == "░", -part.us)):
+        page.add(*table.row(_kind_cells(rank, part, tokens, part.us == loudest, table)), row=f"kind:{part.name}")
+    if rank.period_us is not None:
+        total = words.UNKNOWN if tokens is None else f"{rank.period_us.representative / tokens:,.0f}"
+        page.add(*table.row({"us": total, "share": "100.0", "kind": Span("all = period", "dim")}))
+
+
+def _kind_cells(rank: RankSteps, part: Part, tokens: float | None, loud: bool, table: Table) -> dict[str, Span | str]:
+    top = next((kernel for kernel in rank.top_kernels if kernel.kind == part.kind), None)
+    calls = rank.calls_per_step.get(part.kind) if part.kind is not None else None
+    us = words.UNKNOWN if tokens is None else f"{part.us / tokens:,.0f}"
+    return {
+        "letter": Span(part.letter, part.style),
+        "us": Span(us, "loud" if loud else ""),
+        "share": f"{100 * part.share:.1f}",
+        "calls": "" if part.kind is None else words.number(calls),
+        "kind": part.name,
+        "kernel": "" if top is None else Span(clip_middle(top.name, max(table.size("kernel"), 1)), "dim"),
+    }
+
+
+def _idle(page: Page, rank: RankSteps) -> None:
+    known = [(_IDLE_WORDS.get(kind, kind), rank.idle_split_us.get(kind, 0.0)) for kind in IDLE_KINDS]
+    parts = [f"{name} {us:,.0f}" for name, us in known if us > 0]
+    if parts:
+        page.add(INDENT, Span("░", "kind.idle"), Span("  idle us  ", "dim"), Span(" · ".join(parts)))
+    if rank.unknown_share > 0.02:
+        names = ", ".join(kernel.name for kernel in rank.unknown_kernels[:3])
+        page.add(INDENT, Span(f"{100 * rank.unknown_share:.1f} % of the step has no kind", "warn"), Span(f": {names}"))
+
+
+def _kernels(page: Page, rank: RankSteps, view: View) -> None:
+    wanted = view.filter.lower()
+    found = [
+        (at, kernel)
+        for at, kernel in enumerate(rank.top_kernels)
+        if wanted in kernel.name.lower() or wanted == kernel.kind.lower()
+    ]
+    if not rank.top_kernels:
+        return
+    count = f"  {len(found)} of {len(rank.top_kernels)} match /{view.filter}" if wanted else ""
+    page.heading(f"kernels of rank {rank.rank}", Span(count, "dim"))
+    table = Table(
+        (
+            Column("letter", "", 1, 9),
+            Column("us", "us/step", 9, 9),
+            Column("share", "%", 5, 8),
+            Column("calls", "calls", 7, 6),
+            Column("name", "kernel", 20, 9, "<", grow=400),
+        ),
+        page.width,
+        headed=True,
+    )
+    page.add(*table.header())
+    for at, kernel in found:
+        _kernel(page, table, kernel, f"kernel:{at}", open=view.cursor == f"kernel:{at}")
+
+
+def _kernel(page: Page, table: Table, kernel: TopKernel, row: str, *, open: bool) -> None:
+    """One line; the one under the cursor shows its whole name."""
+    kind = kernel.kind if kernel.kind in KINDS else "other"
+    name = clip_middle(kernel.name, table.size("name"))
+    cells: dict[str, Span | str] = {
+        "letter": Span(LETTERS[kind], f"kind.{kind}"),
+        "us": f"{kernel.us_per_step:,.1f}",
+        "share": f"{100 * kernel.share:.1f}",
+        "calls": words.number(kernel.calls_per_step),
+        "name": name,
+    }
+    page.add(*table.row(cells), row=row)
+    if open and name != kernel.name:
+        for line in wrap(kernel.name, max(page.width - 6, 1), _NAME_LINES):
+            page.add(Span("      "), Span(line, "dim"), row=row)
+
+
+def _files(page: Page, reading: StepsReading, view: View) -> None:
+    page.heading("captures", Span("  the first is shown", "dim") if len(reading.captures) > 1 else Span(""))
+    for capture in reading.captures:
+        row = f"capture:{capture.id}"
+        page.add(*_capture(capture, row in view.marks), row=row)
+
+
+def _capture(capture: Capture, marked: bool) -> list[Span]:
+    made = words.clock_time(capture.made_wall_ns)[:5]
+    first = capture.report.ranks[0] if capture.report.ranks else None
+    period = None if first is None or first.period_us is None else first.period_us.representative / 1e3
+    names = ", ".join(file.rsplit("/", 1)[-1] for file in capture.files)
+    return [
+        Span("* " if marked else "  ", "key"),
+        Span(f"{made:>5}  "),
+        Span(f"{words.significant(period):>6}"),
+        Span(" ms/step  ", "dim"),
+        Span(names, "dim"),
+    ]

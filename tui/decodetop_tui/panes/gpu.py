@@ -1,0 +1,241 @@
+"""The GPUs: one line each when many, two with a history when few; what holds the clocks, in words."""
+
+from __future__ import annotations
+
+from decodetop.core import words
+from decodetop.core.sample import Reading
+from decodetop.core.state import State
+from decodetop.findings.owners import gpus_of
+from decodetop.gpu import text
+from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop.server.reading import ServerReading
+from decodetop_tui.paint import Picture, Span, View
+from decodetop_tui.panes import _gpuzoom
+from decodetop_tui.panes._lines import MOST_CELLS, history, history_room
+from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
+from decodetop_tui.panes._table import Column, Table
+
+TITLE = "gpu"
+KEY = "1"
+SOURCES: tuple[str, ...] = ("gpu", "server")
+MODES: tuple[str, ...] = ("load", "links", "health")
+
+FEW = 4
+"""Up to so many GPUs get a history line of their own."""
+HISTORY_CELLS = 30
+
+_INDEX = Column("index", "", 2, 99)
+_LIMITS = Column("limits", "limits now", 11, 93, "<", grow=40)
+_COLUMNS: dict[str, tuple[Column, ...]] = {
+    "load": (
+        _INDEX,
+        Column("sm", "SM MHz", 9, 95, after=" MHz"),
+        Column("mem", "mem MHz", 9, 40, before="mem ", after=" MHz"),
+        Column("pcie", "PCIe gen", 9, 80, "<", before="gen"),
+        Column("used", "used GiB", 5, 85, before="used ", after=" GiB"),
+        Column("free", "free", 5, 60, before="free "),
+        Column("dram", "dram", 5, 94, before="dram "),
+        Column("sm_active", "SM", 5, 50, before="SM "),
+        Column("tensor", "tensor", 5, 45, before="tensor "),
+        Column("busy", "busy", 5, 55, before="busy "),
+        Column("power", "power W", 8, 70, after=" W"),
+        Column("temperature", "°C", 3, 65, after=" °C"),
+        _LIMITS,
+        Column("past", "", HISTORY_CELLS, 10, "<", grow=MOST_CELLS - HISTORY_CELLS),
+    ),
+    "links": (
+        _INDEX,
+        Column("pcie_words", "PCIe", 16, 95, "<"),
+        Column("pcie_rx", "PCIe rx", 9, 80, before="rx "),
+        Column("pcie_tx", "PCIe tx", 9, 80, before="tx "),
+        Column("replays", "replays", 7, 60, before="replays "),
+        Column("nvlink", "NVLink up", 9, 90, before="NVLink "),
+        Column("nvlink_rx", "NVLink rx", 9, 70, before="rx "),
+        Column("nvlink_tx", "NVLink tx", 9, 70, before="tx "),
+        Column("numa", "NUMA", 4, 50, before="NUMA "),
+        Column("bus", "bus id", 16, 40, "<"),
+        _LIMITS,
+    ),
+    "health": (
+        _INDEX,
+        Column("pstate", "P", 3, 60),
+        Column("temperature", "°C", 3, 95, after=" °C"),
+        Column("memory_temperature", "mem °C", 6, 85, before="mem ", after=" °C"),
+        Column("fan", "fan %", 5, 30, before="fan ", after=" %"),
+        Column("power", "power W", 8, 80, after=" W"),
+        Column("ecc", "ECC uncorr.", 6, 90, before="ECC "),
+        Column("remapped", "rows remapped", 4, 50, before="rows remapped "),
+        Column("energy", "energy kWh", 9, 40, after=" kWh"),
+        Column("persistence", "persistence", 5, 35, "<", before="persistence "),
+        Column("mig", "MIG", 3, 35, "<", before="MIG "),
+        _LIMITS,
+    ),
+}
+_SEVERITY = {"quiet": "dim", "info": "", "suspect": "warn", "alarm": "bad"}
+_RANK = ("quiet", "info", "suspect", "alarm")
+
+
+def want(state: State, width: int) -> tuple[int, int]:
+    """A line a GPU at least; wanted: a header, and a history line each where the GPUs are few."""
+    reading = state.last("gpu", GpuReading)
+    wrong = len(trouble(state, "gpu"))
+    if reading is None or not reading.gpus:
+        return 1, 1 + wrong
+    count = len(reading.gpus)
+    inline = "past" in Table(_COLUMNS["load"], width, headed=True)
+    lines = count if count > FEW or inline else 2 * count
+    return min(count, 8) + min(wrong, 1), 1 + lines + wrong
+
+
+def draw(state: State, view: View) -> Picture:
+    page = Page(view)
+    page.extend(trouble(state, "gpu"))
+    reading = state.last("gpu", GpuReading)
+    if reading is None or not reading.gpus:
+        page.extend(_no_gpu(state, reading))
+        return page.picture(note_of(state, "gpu", view.width))
+    page.dim = state.lane("gpu").failure is not None
+    head = _rows(page, state, reading, view)
+    chosen = next((gpu for gpu in reading.gpus if view.cursor == f"gpu:{gpu.index}"), reading.gpus[0])
+    if view.zoomed:
+        _gpuzoom.details(page, state, reading, chosen)
+    elif view.focused:
+        page.extend(_gpuzoom.reasons(chosen, view.width))
+    return page.picture(note_of(state, "gpu", view.width, *_note(reading)), head)
+
+
+def _no_gpu(state: State, reading: GpuReading | None) -> list[list[Span]]:
+    lines = []
+    if reading is not None:
+        lines.append([INDENT, Span("the driver sees no GPU")])
+    if reading is not None or state.lane("gpu").failure is not None:
+        lines.append([INDENT, Span("server, bench, traces and the checklist work without one", "dim")])
+    return lines
+
+
+def _note(reading: GpuReading) -> list[str]:
+    names: dict[str, int] = {}
+    for gpu in reading.gpus:
+        name = text.short_name(gpu.name)
+        names[name] = names.get(name, 0) + 1
+    found = ", ".join(f"{count}x {name}" for name, count in names.items())
+    return [found, f"driver {reading.driver_version}" if reading.driver_version else ""]
+
+
+def _rows(page: Page, state: State, reading: GpuReading, view: View) -> int:
+    """The table; returns how many lines of it are its head."""
+    count = len(reading.gpus)
+    room = view.height - len(page.lines)
+    headed = view.zoomed or room > count
+    mode = MODES[view.mode % len(MODES)]
+    table = Table(_COLUMNS[mode], view.width, headed)
+    if headed:
+        page.add(*table.header())
+    head = len(page.lines)
+    below = mode == "load" and "past" not in table and count <= FEW and (view.zoomed or room >= headed + 2 * count)
+    server = state.last("server", ServerReading)
+    own = gpus_of(server.current_server if server is not None else None, reading)
+    for gpu in reading.gpus:
+        foreign = own is not None and bool(own) and gpu not in own
+        page.add(*_row(table, state, gpu, foreign), row=f"gpu:{gpu.index}")
+        if below:
+            page.add(*_past_line(state, gpu, view.width), row=f"gpu:{gpu.index}")
+    return head
+
+
+def _row(table: Table, state: State, gpu: Gpu, foreign: bool) -> list[Span]:
+    wrong = text.state(gpu, state.now_ns)
+    if wrong is not None and table.size("limits") < 30:
+        return [Span(f"  {gpu.index:>2}  "), Span(wrong, "bad")]
+    cells = _cells(gpu)
+    dull = wrong is not None or foreign
+    if dull:
+        cells = {id: Span(cell.text, "dim") for id, cell in cells.items()}
+    if "past" in table:
+        cells["past"] = Span(_past(state, gpu, table.size("past"))[0], "dim" if dull else "")
+    cells["limits"] = Span(wrong, "bad") if wrong is not None else _limits(gpu, foreign, table.size("limits"))
+    return table.row(dict(cells))
+
+
+def _limits(gpu: Gpu, foreign: bool, room: int) -> Span:
+    """What holds the clocks; alarms before limits, words and never a code."""
+    alarms = text.alarms(gpu)
+    found = text.limits(gpu)
+    worst = max((_RANK.index(limit.severity) for limit in found), default=0)
+    said = text.limits_text(gpu)
+    if alarms and worst < _RANK.index("alarm"):
+        return Span("; ".join(alarms), "bad")
+    if foreign:
+        word = "(not this server's)" if said == "none" else f"{said} (not this server's)"
+        return Span(word if len(word) <= room else "not serving", "dim")
+    return Span(said, _SEVERITY[_RANK[worst]])
+
+
+def _cells(gpu: Gpu) -> dict[str, Span]:
+    """Every figure of every mode, by column."""
+    loud_dram = gpu.dram_bandwidth_percent is not None
+    gib, plain = words.gib, words.number_plain
+    figures = {
+        "index": str(gpu.index),
+        "sm": text.sm_clock(gpu),
+        "mem": text.mem_clock(gpu),
+        "used": gib(gpu.memory_used_bytes),
+        "free": gib(gpu.memory_free_bytes),
+        "sm_active": words.percent(gpu.sm_active_percent),
+        "tensor": words.percent(gpu.tensor_active_percent),
+        "power": text.power(gpu),
+        "temperature": plain(gpu.temperature_c),
+        "pcie_words": text.pcie(gpu),
+        "pcie_rx": words.bytes_per_s(gpu.pcie_rx_bytes_s),
+        "pcie_tx": words.bytes_per_s(gpu.pcie_tx_bytes_s),
+        "replays": plain(gpu.pcie_replays),
+        "nvlink": words.now_of_max(gpu.nvlink_links_active, gpu.nvlink_links),
+        "nvlink_rx": words.bytes_per_s(gpu.nvlink_rx_bytes_s),
+        "nvlink_tx": words.bytes_per_s(gpu.nvlink_tx_bytes_s),
+        "numa": plain(gpu.numa_node),
+        "bus": gpu.pci_bus_id or words.UNKNOWN,
+        "pstate": words.UNKNOWN if gpu.performance_state is None else f"P{gpu.performance_state}",
+        "memory_temperature": plain(gpu.memory_temperature_c),
+        "fan": plain(gpu.fan_percent),
+        "remapped": plain(gpu.rows_remapped),
+        "energy": words.UNKNOWN if gpu.energy_j is None else f"{gpu.energy_j / 3.6e6:,.2f}",
+        "persistence": _yes(gpu.persistence_mode),
+        "mig": _yes(gpu.mig_enabled),
+    }
+    cells = {id: Span(figure) for id, figure in figures.items()}
+    cells["dram"] = Span(words.percent(gpu.dram_bandwidth_percent), "loud" if loud_dram else "")
+    cells["busy"] = Span(words.percent(gpu.utilization_percent), "" if loud_dram else "loud")
+    cells["pcie"] = Span(_pcie(gpu), _SEVERITY[text.pcie_severity(gpu)].replace("dim", ""))
+    cells["ecc"] = Span(plain(gpu.ecc_uncorrected), "bad" if gpu.ecc_uncorrected else "")
+    return cells
+
+
+def _yes(value: bool | None) -> str:
+    return words.UNKNOWN if value is None else "on" if value else "off"
+
+
+def _pcie(gpu: Gpu) -> str:
+    """`5/5 x16`, `1/5 x8/16`: generation now/max, lanes with their maximum where fewer are in use."""
+    if gpu.pcie_gen is None and gpu.pcie_width is None:
+        return words.UNKNOWN
+    most = gpu.pcie_width_max
+    lanes = "" if most is None or gpu.pcie_width == most else f"/{most}"
+    return f"{words.now_of_max(gpu.pcie_gen, gpu.pcie_gen_max)} x{words.number_plain(gpu.pcie_width)}{lanes}"
+
+
+def _past(state: State, gpu: Gpu, room: int) -> tuple[str, str]:
+    """A row of braille and what it shows: DRAM bandwidth, or utilisation where the chip does not tell."""
+    field = "dram_bandwidth_percent" if gpu.dram_bandwidth_percent is not None else "utilization_percent"
+
+    def value(seen: Reading) -> float | None:
+        found = next((one for one in getattr(seen, "gpus", ()) if one.index == gpu.index), None)
+        return None if found is None or found.state != "ok" else getattr(found, field)
+
+    past = history(state.lane("gpu"), state.now_ns, room, value, 100.0)
+    word = "dram" if field == "dram_bandwidth_percent" else "busy"
+    return past.text, f"{word} %, last {words.duration(past.seconds)}"
+
+
+def _past_line(state: State, gpu: Gpu, width: int) -> list[Span]:
+    line, label = _past(state, gpu, history_room(width - 26))
+    return [Span("      "), Span(line), Span(f"  {label}", "dim")]

@@ -1,0 +1,184 @@
+"""The host: CPU, memory, disks, and how much of a core the engine's processes use."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from decodetop.core import words
+from decodetop.core.sample import Reading
+from decodetop.core.state import State
+from decodetop.host.reading import HostProcess, HostReading
+from decodetop_tui.paint import Picture, Span, View
+from decodetop_tui.panes._cells import clip_middle
+from decodetop_tui.panes._lines import history, history_room
+from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
+from decodetop_tui.panes._table import Column, Pair, Table, flow, grid, pair, spans_of
+
+TITLE = "host"
+KEY = "6"
+SOURCES: tuple[str, ...] = ("host",)
+MODES: tuple[str, ...] = ("all processes", "schedulers")
+
+BOUND_PERCENT = 90.0
+"""A process at this much of one core is held back by it."""
+LOW_DISK = 0.05
+"""A disk with less than this share free may not take the next trace."""
+_PROCESSES = (
+    Column("cpu", "% of a core", 5, 9),
+    Column("flag", "", 1, 9),
+    Column("role", "role", 11, 9, "<"),
+    Column("pid", "pid", 8, 6),
+    Column("rss", "RSS GiB", 7, 4),
+    Column("threads", "threads", 7, 3),
+    Column("title", "process", 12, 8, "<", grow=200),
+)
+
+
+def want(state: State, width: int) -> tuple[int, int]:
+    """One line of pairs at least; wanted: the pairs in two lines and the busiest processes."""
+    reading = state.last("host", HostReading)
+    if reading is None:
+        return 1, 2
+    return 1, 1 + (width < 100) + min(2, len(reading.processes))
+
+
+def draw(state: State, view: View) -> Picture:
+    page = Page(view)
+    page.extend(trouble(state, "host"))
+    reading = state.last("host", HostReading)
+    if reading is None:
+        return page.picture(note_of(state, "host", view.width))
+    page.dim = state.lane("host").failure is not None
+    if view.zoomed:
+        _zoomed(page, state, reading, view)
+    else:
+        _compact(page, reading, view)
+    return page.picture(note_of(state, "host", view.width, *_note(reading, view)))
+
+
+def _note(reading: HostReading, view: View) -> list[str]:
+    if not view.zoomed:
+        return []
+    return [f"{reading.cpu_count} cores", f"Linux {reading.kernel}" if reading.kernel else ""]
+
+
+def _busiest(reading: HostReading) -> list[HostProcess]:
+    return sorted(reading.processes, key=lambda process: -(process.cpu_percent or 0.0))
+
+
+def _scheduler(reading: HostReading) -> HostProcess | None:
+    """The busiest scheduler, else the busiest process of the engine."""
+    found = _busiest(reading)
+    return next((process for process in found if process.role == "scheduler"), found[0] if found else None)
+
+
+def _bound(value: float | None) -> bool:
+    return value is not None and value >= BOUND_PERCENT
+
+
+def _pairs(reading: HostReading) -> list[Pair]:
+    """What matters most first: narrow panes leave out the last."""
+    items = []
+    process = _scheduler(reading)
+    if process is not None:
+        bound = Span(" ▲" if _bound(process.cpu_percent) else "  ", "warn")
+        items.append(pair(process.role, words.number_plain(process.cpu_percent), "% of one core", 3, "loud", bound))
+    items.append(pair("cpu", words.number_plain(reading.cpu_percent), f"% of {reading.cpu_count}", 3))
+    items.append(pair("load", words.number(reading.load_1, 1), "", 5))
+    items.append(pair("RAM", _of_total(reading.memory_used_bytes, reading.memory_total_bytes), "GiB", 9))
+    if reading.swap_used_bytes:
+        items.append(pair("swap", words.gib(reading.swap_used_bytes), "GiB", 5, "warn"))
+    if reading.cpu_steal_percent is not None and reading.cpu_steal_percent >= 1:
+        items.append(pair("steal", f"{reading.cpu_steal_percent:.0f}", "%", 3, "warn"))
+    for disk in sorted(reading.disks, key=lambda disk: disk.free_bytes):
+        low = disk.free_bytes < LOW_DISK * disk.total_bytes
+        items.append(pair(f"{disk.role} dir", words.gib(disk.free_bytes, 0), "GiB free", 4, "warn" if low else ""))
+    items.append(pair("busiest core", words.number_plain(reading.cpu_max_core_percent), "%", 3))
+    return items
+
+
+def _of_total(used: int | None, total: int | None) -> str:
+    return f"{words.gib(used, 0)}/{words.gib(total, 0)}"
+
+
+def _compact(page: Page, reading: HostReading, view: View) -> None:
+    """Pairs in as many lines as there are for them; the busiest processes in what is left."""
+    items = [spans_of(item) for item in _pairs(reading)]
+    lines = flow(items, view.width)
+    fewer = flow(items[:-1], view.width)
+    lines = fewer if len(fewer) < len(lines) else lines  # no line for the last pair alone
+    page.extend(lines[: max(1, view.height - len(page.lines))])
+    _table(page, _busiest(reading)[: max(0, view.height - len(page.lines))], view, headed=False)
+
+
+def _table(page: Page, processes: list[HostProcess], view: View, headed: bool) -> None:
+    columns = _PROCESSES if headed else tuple(column for column in _PROCESSES if column.id not in ("rss", "threads"))
+    units = {"cpu": " % of one core", "pid": ""}
+    if not headed:
+        columns = tuple(column._replace(after=units.get(column.id, "")) for column in columns)
+    table = Table(columns, view.width, headed)
+    if headed:
+        page.add(*table.header())
+    for process in processes:
+        bound = _bound(process.cpu_percent)
+        cells: dict[str, Span | str] = {
+            "cpu": Span(words.number(process.cpu_percent, 0), "warn" if bound else ""),
+            "flag": Span("▲" if bound else "", "warn"),
+            "role": process.role,
+            "pid": Span(str(process.pid), "dim"),
+            "rss": words.gib(process.memory_rss_bytes),
+            "threads": words.number_plain(process.threads),
+            "title": Span(clip_middle(process.title, max(1, table.size("title"))), "dim"),
+        }
+        page.add(*table.row(cells), row=f"process:{process.pid}")
+
+
+def _zoomed(page: Page, state: State, reading: HostReading, view: View) -> None:
+    page.extend(grid(_details(reading), view.width))
+    room = history_room(view.width - 32)
+    for label, field in (("cpu", "cpu_percent"), ("busiest core", "cpu_max_core_percent")):
+        past = history(state.lane("host"), state.now_ns, room, partial(_figure, field), 100.0)
+        page.add(INDENT, Span(past.text), Span(f"  {label} %, last {words.duration(past.seconds)}", "dim"))
+    _cores(page, reading, view)
+    schedulers = MODES[view.mode % len(MODES)] == "schedulers"
+    wanted = view.filter.lower()
+    found = [
+        process
+        for process in _busiest(reading)
+        if wanted in f"{process.role} {process.title} {process.pid}".lower()
+        and not (schedulers and process.role != "scheduler")
+    ]
+    page.heading("processes of the servers", Span("" if found else "  none seen", "dim"))
+    if found:
+        _table(page, found, view, headed=True)
+    if reading.reasons:
+        page.heading("not known")
+        for field, why in sorted(reading.reasons.items()):
+            page.add(INDENT, Span(f"{words.UNKNOWN} {field.replace('_', ' ')}: ", "dim"), Span(why))
+
+
+def _figure(field: str, reading: Reading) -> float | None:
+    value = getattr(reading, field, None)
+    return value if isinstance(value, (int, float)) else None
+
+
+def _details(reading: HostReading) -> list[Pair]:
+    load = " ".join(words.number(value, 1) for value in (reading.load_1, reading.load_5, reading.load_15))
+    items = [item for item in _pairs(reading) if item.label != "load"]
+    items.append(pair("load 1 5 15 min", load))
+    items.append(pair("available", words.gib(reading.memory_available_bytes), "GiB", 6))
+    items.append(pair("frequency", words.number_plain(reading.cpu_frequency_mhz), "MHz", 5))
+    items.append(pair("steal", words.number(reading.cpu_steal_percent, 1), "%", 5))
+    items.append(pair("swap", _of_total(reading.swap_used_bytes, reading.swap_total_bytes), "GiB", 9))
+    return items
+
+
+def _cores(page: Page, reading: HostReading, view: View) -> None:
+    """One character a core: which of them are busy."""
+    if not reading.cpu_per_core_percent:
+        return
+    blocks = " ▁▂▃▄▅▆▇█"
+    text = "".join(blocks[min(8, max(0, round(value / 12.5)))] for value in reading.cpu_per_core_percent)
+    for at in range(0, len(text), max(1, view.width - 14)):
+        label = "cores" if at == 0 else ""
+        page.add(INDENT, Span(f"{label:<7}", "dim"), Span("▕", "dim"), Span(text[at : at + view.width - 14] or ""))
