@@ -1,0 +1,174 @@
+"""The only way a server is asked anything: GETs from an allow-list, each with a deadline and a size limit.
+
+A GET is not harmless: SGLang's `/start_profile` starts a profile and `/health` runs a forward pass, TensorRT-LLM's
+`/metrics` drains a queue. So what is not listed here is refused before a socket is touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from decodetop.core.clock import SECOND_NS, Clock, Late, within
+from decodetop.errors import RequestError
+from decodetop.server.reading import Engine, Status
+from decodetop.server.redact import redact_text
+
+IDENTIFY: frozenset[str] = frozenset({"/v1/models", "/model_info", "/version", "/props", "/api/version", "/info"})
+"""Safe on every engine known: an engine that does not have one answers 404."""
+
+SAFE: Mapping[Engine, frozenset[str]] = {
+    "sglang": frozenset(
+        {"/v1/models", "/model_info", "/server_info", "/metrics", "/get_model_info", "/get_server_info"}
+    ),
+    "vllm": frozenset({"/v1/models", "/version", "/metrics"}),
+    "llamacpp": frozenset({"/v1/models", "/props", "/slots", "/metrics", "/health"}),
+    "ollama": frozenset({"/v1/models", "/api/version", "/api/ps"}),
+    "tgi": frozenset({"/v1/models", "/info", "/metrics"}),
+    "lmdeploy": frozenset({"/v1/models", "/metrics"}),
+    "trtllm": frozenset({"/v1/models", "/version"}),
+    "unknown": IDENTIFY,
+}
+"""Read in the engines' sources: each is a GET that changes nothing and runs nothing on the GPU."""
+
+BODY_MAX_BYTES = 8 << 20
+"""A scrape of SGLang is 90 kB; a longer answer is no answer of these paths."""
+REQUEST_S = 2.0
+
+
+class PathRefused(RequestError):
+    """The path is not on the engine's allow-list; nothing was sent."""
+
+
+class NoAnswer(RequestError):
+    """No usable answer. `status` is what that says of the server."""
+
+    def __init__(self, status: Status, message: str, hint: str = "") -> None:
+        super().__init__(message, hint)
+        self.status = status
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    code: int
+    content_type: str
+    body: bytes
+    took_ms: float
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 200
+
+    @property
+    def denied(self) -> bool:
+        return self.code in (401, 403)
+
+    def json(self) -> Any:
+        """The body decoded; None if it is no JSON."""
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.MsgspecError:
+            return None
+
+    def object(self) -> dict[str, Any]:
+        """The body if it is a JSON object, else an empty one."""
+        value = self.json()
+        return value if isinstance(value, dict) else {}
+
+    def text(self) -> str:
+        return self.body.decode("utf-8", "replace")
+
+
+class SafeClient:
+    """Asks one server. `api_key` is sent to this origin only; it is never stored elsewhere or shown."""
+
+    def __init__(self, endpoint: str, clock: Clock, api_key: str | None = None) -> None:
+        self.endpoint = endpoint
+        self._base = base_url(endpoint)
+        self._clock = clock
+        self._key = api_key
+        self._http: httpx.AsyncClient | None = None
+
+    async def get(self, engine: Engine, path: str, timeout_s: float = REQUEST_S) -> Answer:
+        """Raises PathRefused, or NoAnswer (down, hung, not_a_server)."""
+        if path not in SAFE[engine]:
+            raise PathRefused(f"GET {path} is not on the list of safe addresses of {engine}")
+        started_ns = self._clock.now_ns()
+        try:
+            code, content_type, body = await within(self._clock, timeout_s, self._fetch(path))
+        except Late as late:
+            late.task.cancel()
+            await asyncio.wait({late.task})
+            if not late.task.cancelled():
+                late.task.exception()  # seen: asyncio would print it otherwise
+            raise NoAnswer("hung", f"{self.endpoint}{path}: no answer within {timeout_s:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
+            raise self._no_answer(path, error) from None
+        took_ms = (self._clock.now_ns() - started_ns) / SECOND_NS * 1000
+        return Answer(code=code, content_type=content_type, body=body, took_ms=took_ms)
+
+    def clean(self, text: str) -> str:
+        """One line of at most 200 characters without keys."""
+        line = " ".join(redact_text(text, (self._key,) if self._key else ()).split())
+        return line if len(line) <= 200 else line[:199] + "…"
+
+    async def close(self) -> None:
+        if self._http is not None:
+            await self._http.aclose()
+            self._http = None
+
+    async def _fetch(self, path: str) -> tuple[int, str, bytes]:
+        if self._http is None:
+            # no proxies and no netrc of the environment, no redirects: only the named host is ever asked
+            self._http = httpx.AsyncClient(
+                trust_env=False, follow_redirects=False, timeout=None, verify=self._base.startswith("https")
+            )
+        headers = {"Accept": "text/plain" if path == "/metrics" else "application/json", "Accept-Encoding": "identity"}
+        if self._key:
+            headers["Authorization"] = f"Bearer {self._key}"
+        async with self._http.stream("GET", self._base + path, headers=headers) as response:
+            parts: list[bytes] = []
+            size = 0
+            async for part in response.aiter_raw():
+                size += len(part)
+                if size > BODY_MAX_BYTES:
+                    limit = BODY_MAX_BYTES >> 20
+                    raise NoAnswer("not_a_server", f"{self.endpoint}{path}: the answer is longer than {limit} MiB")
+                parts.append(part)
+            return response.status_code, response.headers.get("content-type", ""), b"".join(parts)
+
+    def _no_answer(self, path: str, error: Exception) -> NoAnswer:
+        what = self.clean(str(error) or type(error).__name__)
+        if isinstance(error, httpx.ConnectError):
+            if "ssl" in what.lower() or "certificate" in what.lower():
+                return NoAnswer("down", f"{self.endpoint}: TLS failed: {what}", "check the scheme and the certificate")
+            return NoAnswer(
+                "down", f"{self.endpoint}: no connection: {what}", "is the server running and the port right?"
+            )
+        if isinstance(error, httpx.RemoteProtocolError) and "illegal" in what.lower():
+            return NoAnswer("not_a_server", f"{self.endpoint}: does not speak HTTP: {what}", "check the port")
+        if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol)):
+            return NoAnswer(
+                "down", f"{self.endpoint}: not an address: {what}", "use for example http://127.0.0.1:30000"
+            )
+        return NoAnswer("down", f"{self.endpoint}{path}: the connection broke: {what}")
+
+
+def base_url(endpoint: str) -> str:
+    """The server's root: `http://box:8000/v1` means `http://box:8000`."""
+    return endpoint.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def host_port(endpoint: str) -> tuple[str, int]:
+    """Lower-case host and port (80 or 443 when not given)."""
+    parts = urlsplit(endpoint)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    return (parts.hostname or "").lower(), port or (443 if parts.scheme == "https" else 80)

@@ -1,0 +1,222 @@
+"""What an engine's adapter gives: facts that rarely change, a look at what it does now, and how to get them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from decodetop.server.client import Answer, NoAnswer
+from decodetop.server.flags import whole
+from decodetop.server.metrics import EMPTY, Histogram, Scrape, parse, wanted_names
+from decodetop.server.reading import Counters, Engine
+from decodetop.server.redact import redact_text
+
+Ask = Callable[[str], Awaitable[Answer]]
+"""GET one of the engine's safe paths. Raises client.NoAnswer."""
+
+AUTO = "auto: taken from the model's own configuration"
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """The half of `reading.Server` that changes with a restart only; names and units are the same.
+
+    `resolved` are settings in force by canonical flag name, `requested` the flags asked for where the server tells
+    (its command line, when seen, is better). `dtype_auto`: the model's own dtype decides what is None here.
+    """
+
+    version: str | None = None
+    model: str | None = None
+    served_name: str | None = None
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
+    quantization: str | None = None
+    weights_dtype: str | None = None
+    kv_dtype: str | None = None
+    attention_backend: str | None = None
+    cuda_graph: bool | None = None
+    cuda_graph_max_batch: int | None = None
+    cuda_graph_batches: tuple[int, ...] = ()
+    speculative_algorithm: str | None = None
+    speculative_steps: int | None = None
+    speculative_draft_tokens: int | None = None
+    context_length: int | None = None
+    kv_capacity_tokens: int | None = None
+    max_running: int | None = None
+    resolved: dict[str, str] = {}
+    requested: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    complete: bool = True
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """What one poll saw. `basis` names the counters, so that rates never span two of them.
+
+    `accept_gauge` is the engine's own last accept length; `itl_per_event` as in `rates.Tally`.
+    """
+
+    basis: str
+    running: int | None = None
+    queued: int | None = None
+    kv_usage: float | None = None
+    kv_capacity_tokens: int | None = None
+    context_length: int | None = None
+    counters: Counters | None = None
+    ttft: Histogram | None = None
+    itl: Histogram | None = None
+    itl_per_event: bool = False
+    accept_gauge: float | None = None
+    started_s: float | None = None
+    kv_dtype: str | None = None
+    speculating: bool = False
+    reasons: dict[str, str] = {}
+
+
+class Adapter(Protocol):
+    """One engine. An instance serves one server: it may keep what it needs between two looks."""
+
+    engine: Engine
+    telling: tuple[str, ...]
+    """Resolved settings worth showing although nobody typed them."""
+
+    async def facts(self, ask: Ask, flags: Mapping[str, str] | None) -> Facts:
+        """`flags` is the command line by canonical name, None if it can't be seen. Raises NoAnswer."""
+
+    async def look(self, ask: Ask, facts: Facts) -> Look:
+        """Raises NoAnswer."""
+
+
+class MetricTable(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine's metrics by meaning: aliases newest first; a name may carry one `{label=value}` filter."""
+
+    running: tuple[str, ...] = ()
+    queued: tuple[str, ...] = ()
+    kv_usage: tuple[str, ...] = ()
+    kv_capacity_tokens: tuple[str, ...] = ()
+    context_length: tuple[str, ...] = ()
+    ttft: tuple[str, ...] = ()
+    itl: tuple[str, ...] = ()
+    counters: Mapping[str, tuple[str, ...]] = {}
+    also: tuple[str, ...] = ()
+
+    def wanted(self) -> frozenset[str]:
+        gauges = (*self.running, *self.queued, *self.kv_usage, *self.kv_capacity_tokens, *self.context_length)
+        counted = [name for names in self.counters.values() for name in names]
+        plain = {name.partition("{")[0] for name in (*gauges, *counted, *self.also)}
+        return wanted_names(plain, (*self.ttft, *self.itl))
+
+
+def total(scrape: Scrape, names: tuple[str, ...]) -> float | None:
+    """The first alias the scrape has, added over what shares the work."""
+    for name in names:
+        plain, where = _filter(name)
+        value = scrape.total(plain, **where)
+        if value is not None:
+            return value
+    return None
+
+
+def histogram(scrape: Scrape, names: tuple[str, ...]) -> Histogram | None:
+    return next((found for name in names if (found := scrape.histogram(name)) is not None), None)
+
+
+def gauge(scrape: Scrape, names: tuple[str, ...], field: str, reasons: dict[str, str]) -> float | None:
+    """As `total`; when there is none, `reasons[field]` says why."""
+    value = total(scrape, names)
+    if value is None:
+        if any(scrape.not_a_number(name) for name in names):
+            reasons[field] = "the engine reports NaN"
+        else:
+            reasons[field] = f"no metric {names[0]}" if names else "the engine has no such metric"
+    return value
+
+
+def share(scrape: Scrape, names: tuple[str, ...], field: str, reasons: dict[str, str]) -> float | None:
+    """A 0..1 gauge, the mean over equal shares; outside 0..1 it is None with the odd value as reason."""
+    for name in names:
+        value = scrape.mean(name)
+        if value is not None:
+            if 0 <= value <= 1:
+                return value
+            reasons[field] = f"the engine reports {value:g}, not a share of 1"
+            return None
+    return gauge(scrape, names, field, reasons)
+
+
+def count(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def counted(scrape: Scrape, table: MetricTable, ttft: Histogram | None, itl: Histogram | None) -> Counters:
+    """The counters of the table and the sums of both histograms."""
+    values = {field: total(scrape, names) for field, names in table.counters.items()}
+    first, gap = ttft or EMPTY, itl or EMPTY
+    return Counters(
+        **values,
+        ttft_sum_s=first.sum_s if ttft else None,
+        ttft_count=first.count if ttft else None,
+        itl_sum_s=gap.sum_s if itl else None,
+        itl_count=gap.count if itl else None,
+    )
+
+
+def scraped(answer: Answer, wanted: frozenset[str]) -> Scrape:
+    """Raises NoAnswer if `/metrics` did not give a scrape."""
+    if not answer.ok:
+        raise NoAnswer("down" if answer.code >= 500 else "up", f"/metrics answered {answer.code}")
+    scrape = parse(answer.text(), wanted)
+    if scrape.empty and answer.content_type.startswith("text/html"):
+        raise NoAnswer("not_a_server", "/metrics answered a web page")
+    return scrape
+
+
+def first_model(listed: Any) -> Mapping[str, Any]:
+    """The first entry of `/v1/models`; empty if the answer is no such list."""
+    data = listed.get("data") if isinstance(listed, dict) else None
+    return data[0] if isinstance(data, list) and data and isinstance(data[0], dict) else {}
+
+
+def text_of(value: object) -> str | None:
+    """A non-empty string without keys, or None."""
+    return redact_text(value) if isinstance(value, str) and value else None
+
+
+def whole_of(value: object) -> int | None:
+    """A whole number, also when it came as text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return whole(value) if isinstance(value, str) else None
+
+
+_DTYPES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+    "float8_e4m3fn": "fp8_e4m3",
+    "float8_e5m2": "fp8_e5m2",
+}
+
+
+def dtype_word(value: object, field: str, reasons: dict[str, str]) -> str | None:
+    """`bf16`, `fp16`, `fp8_e4m3`...; None (and a reason) for `auto` and for nothing."""
+    word = text_of(value)
+    if word is None:
+        reasons[field] = "not told"
+        return None
+    word = word.removeprefix("torch.").lower()
+    if word == "auto":
+        reasons[field] = AUTO
+        return None
+    return _DTYPES.get(word, word)
+
+
+def _filter(name: str) -> tuple[str, dict[str, str]]:
+    """`metric{label=value}` -> the metric's name and the filter."""
+    plain, _, rest = name.partition("{")
+    label, _, value = rest.rstrip("}").partition("=")
+    return plain, {label: value} if label else {}

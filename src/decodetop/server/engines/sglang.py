@@ -1,0 +1,298 @@
+"""SGLang, 0.4.1 to 0.5.23 as read in its source; 0.5.15 as recorded.
+
+Live are `realtime_tokens_total` (0.5.8+) and the ITL count; `generation_tokens_total` and `prompt_tokens_total` move
+when a request ends; `gen_throughput` keeps its last value when idle and `is_cuda_graph` reads 0 while graphs run:
+neither is shown. `/health` costs a forward pass, the old `/get_*` names log a warning on each call.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from decodetop.server.client import Answer, NoAnswer
+from decodetop.server.engines.adapter import (
+    Ask,
+    Facts,
+    Look,
+    MetricTable,
+    count,
+    counted,
+    dtype_word,
+    first_model,
+    gauge,
+    histogram,
+    scraped,
+    share,
+    text_of,
+    total,
+    whole_of,
+)
+from decodetop.server.flags import requested_flags, shown
+from decodetop.server.metrics import EMPTY, Histogram, Scrape
+from decodetop.server.reading import Counters, Engine
+
+METRICS = MetricTable(
+    running=("sglang:num_running_reqs",),
+    queued=("sglang:num_queue_reqs",),
+    # token_usage is rounded to two digits
+    kv_usage=("sglang:full_token_usage", "sglang:token_usage"),
+    kv_capacity_tokens=("sglang:max_total_num_tokens",),
+    context_length=("sglang:context_len",),
+    ttft=("sglang:time_to_first_token_seconds",),
+    itl=("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+    counters={
+        "requests": ("sglang:num_requests_total",),
+        "spec_drafts": ("sglang:spec_verify_calls_total",),
+        "graph_decode_passes": ("sglang:cuda_graph_passes_total{mode=decode_cuda_graph}",),
+        "eager_decode_passes": ("sglang:cuda_graph_passes_total{mode=decode_none}",),
+    },
+    also=(
+        "sglang:realtime_tokens_total",
+        "sglang:generation_tokens_total",
+        "sglang:prompt_tokens_total",
+        "sglang:cached_tokens_total",
+        "sglang:spec_accept_length",
+        "sglang:num_used_tokens",
+    ),
+)
+WANTED = METRICS.wanted()
+
+_TOLD = (
+    "model_path served_model_name revision load_format dtype quantization kv_cache_dtype context_length tp_size "
+    "pp_size dp_size ep_size nnodes enable_dp_attention enable_dp_lm_head device base_gpu_id mem_fraction_static "
+    "max_running_requests max_total_tokens chunked_prefill_size max_prefill_tokens page_size schedule_policy "
+    "schedule_conservativeness num_continuous_decode_steps stream_interval decode_log_interval attention_backend "
+    "decode_attention_backend prefill_attention_backend sampling_backend grammar_backend mm_attention_backend "
+    "linear_attn_backend moe_runner_backend moe_a2a_backend fp8_gemm_runner_backend fp4_gemm_runner_backend "
+    "bf16_gemm_backend disable_cuda_graph disable_cuda_graph_padding disable_decode_cuda_graph "
+    "disable_prefill_cuda_graph cuda_graph_max_bs_decode cuda_graph_bs_decode cuda_graph_backend_decode "
+    "enable_torch_compile torch_compile_max_bs disable_overlap_schedule disable_radix_cache enable_mixed_chunk "
+    "disable_custom_all_reduce enable_mscclpp enable_symm_mem enable_torch_symm_mem enable_nccl_nvls "
+    "enable_flashinfer_allreduce_fusion flashinfer_allreduce_fusion_backend enable_fused_moe_sum_all_reduce "
+    "enable_fused_qk_norm_rope enable_two_batch_overlap enable_single_batch_overlap speculative_algorithm "
+    "speculative_draft_model_path speculative_num_steps speculative_eagle_topk speculative_num_draft_tokens "
+    "speculative_adaptive speculative_attention_mode disaggregation_mode enable_hierarchical_cache enable_lora "
+    "enable_metrics enable_mfu_metrics enable_metrics_for_all_schedulers skip_server_warmup host port "
+    "enable_deterministic_inference trust_remote_code"
+)
+TOLD = tuple(_TOLD.split())
+"""The settings taken from `/server_info`, which also holds `api_key`, `admin_api_key` and `ssl_keyfile_password`."""
+
+TELLING = (
+    "attention_backend",
+    "kv_cache_dtype",
+    "page_size",
+    "max_running_requests",
+    "chunked_prefill_size",
+    "disable_overlap_schedule",
+    "speculative_algorithm",
+    "speculative_num_draft_tokens",
+)
+
+NO_METRICS = "started without --enable-metrics"
+NOT_TOLD = "/server_info did not answer"
+OFF = "off"
+
+
+class SGLang:
+    engine: Engine = "sglang"
+    telling: tuple[str, ...] = TELLING
+
+    async def facts(self, ask: Ask, flags: Mapping[str, str] | None) -> Facts:
+        models = await ask("/v1/models")
+        model = await _either(ask, "/model_info", "/get_model_info")
+        entry = first_model(models.json())
+        try:
+            info = (await _either(ask, "/server_info", "/get_server_info")).object()
+        except NoAnswer as no:
+            info = {}
+            unknown = f"/server_info: {'no answer (it waits for the scheduler)' if no.status == 'hung' else no.message}"
+        else:
+            unknown = NOT_TOLD
+        told = facts_of(info) if info else Facts(reasons=dict.fromkeys(_TOLD_FIELDS, unknown), complete=False)
+        return msgspec.structs.replace(
+            told,
+            model=text_of(model.object().get("model_path")) or told.model,
+            served_name=text_of(entry.get("id")) or told.served_name,
+            context_length=told.context_length or whole_of(entry.get("max_model_len")),
+        )
+
+    async def look(self, ask: Ask, facts: Facts) -> Look:
+        answer = await ask("/metrics")
+        if answer.code == 404:
+            await ask("/model_info")  # still there? Cheap, and it runs nothing on the GPU
+            return Look(basis="none", reasons=dict.fromkeys(_LIVE_FIELDS, NO_METRICS))
+        return look_at(scraped(answer, WANTED), facts)
+
+
+_FACTS = "version tp pp dp ep quantization weights_dtype kv_dtype attention_backend cuda_graph max_running"
+_TOLD_FIELDS = (*_FACTS.split(), "speculative_algorithm")
+_LIVE = "running queued kv_usage generated_tok_s prompt_tok_s ttft itl prefix_hit_rate counters"
+_LIVE_FIELDS = tuple(_LIVE.split())
+
+
+def facts_of(info: Mapping[str, Any]) -> Facts:
+    """From the body of `/server_info`, by allow-list."""
+    states = info.get("internal_states")
+    state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
+    graph = info.get("cuda_graph_config")
+    decode = graph.get("decode") if isinstance(graph, dict) else None
+    decode = decode if isinstance(decode, dict) else {}
+    reasons: dict[str, str] = {}
+    dp = whole_of(info.get("dp_size")) or 1
+    backend = text_of(info.get("decode_attention_backend")) or text_of(info.get("attention_backend"))
+    on, largest, batches = _graphs(info, state, decode, reasons)
+    resolved = _resolved(info, state, decode, dp)
+    algorithm = text_of(info.get("speculative_algorithm"))
+    if algorithm is None:
+        for field in ("speculative_algorithm", "speculative_steps", "speculative_draft_tokens", "accept_length"):
+            reasons[field] = OFF
+    if info.get("quantization") is None:
+        reasons["quantization"] = "none asked for"
+    launched = text_of(info.get("launch_command"))
+    return Facts(
+        version=text_of(info.get("version")),
+        model=text_of(info.get("model_path")),
+        served_name=text_of(info.get("served_model_name")),
+        tp=whole_of(info.get("tp_size")),
+        pp=whole_of(info.get("pp_size")),
+        dp=dp,
+        ep=whole_of(info.get("ep_size")),
+        quantization=text_of(info.get("quantization")),
+        weights_dtype=dtype_word(info.get("dtype"), "weights_dtype", reasons),
+        kv_dtype=dtype_word(info.get("kv_cache_dtype"), "kv_dtype", reasons),
+        attention_backend=backend,
+        cuda_graph=on,
+        cuda_graph_max_batch=largest,
+        cuda_graph_batches=batches,
+        speculative_algorithm=algorithm,
+        speculative_steps=(whole_of(info.get("speculative_num_steps")) or None) if algorithm else None,
+        speculative_draft_tokens=whole_of(info.get("speculative_num_draft_tokens")) if algorithm else None,
+        context_length=whole_of(info.get("context_length")),
+        kv_capacity_tokens=_times(whole_of(info.get("max_total_num_tokens")), dp),
+        max_running=whole_of(resolved.get("max_running_requests")),
+        resolved=resolved,
+        requested=requested_flags("sglang", _split(launched)) if launched else {},
+        reasons=reasons,
+    )
+
+
+def look_at(scrape: Scrape, facts: Facts) -> Look:
+    """The live half, from one scrape."""
+    reasons: dict[str, str] = {}
+    ttft, itl = histogram(scrape, METRICS.ttft), histogram(scrape, METRICS.itl)
+    if itl is None and scrape.has(METRICS.running[0]):
+        itl = EMPTY  # the histogram appears with its first sample
+    capacity = count(total(scrape, METRICS.kv_capacity_tokens))
+    accept = total(scrape, ("sglang:spec_accept_length",))
+    realtime = _has_realtime(scrape, facts.version)
+    return Look(
+        basis="realtime" if realtime else "histogram",
+        running=count(gauge(scrape, METRICS.running, "running", reasons)),
+        queued=count(gauge(scrape, METRICS.queued, "queued", reasons)),
+        kv_usage=_kv_usage(scrape, capacity, reasons),
+        kv_capacity_tokens=capacity,
+        context_length=count(scrape.mean("sglang:context_len")),
+        counters=_counters(scrape, realtime, ttft, itl),
+        ttft=ttft,
+        itl=itl,
+        # 0.0 without speculation
+        accept_gauge=accept if accept else None,
+        speculating=bool(accept),
+        reasons=reasons,
+    )
+
+
+def _counters(scrape: Scrape, realtime: bool, ttft: Histogram | None, itl: Histogram | None) -> Counters:
+    plain = counted(scrape, METRICS, ttft, itl)
+    finished, verified = total(scrape, ("sglang:generation_tokens_total",)), plain.spec_drafts
+    accepted = None
+    if verified is not None and finished is not None and plain.requests is not None:
+        # per verify step one bonus token and the accepted ones; a request's first token comes from its prefill
+        accepted = finished - plain.requests - verified
+    tokens = {mode: scrape.total("sglang:realtime_tokens_total", mode=mode) for mode in _MODES}
+    if realtime:
+        compute, cached = tokens["prefill_compute"] or 0.0, tokens["prefill_cache"] or 0.0
+        generated, prompt, from_cache = tokens["decode"] or 0.0, compute + cached, cached
+    else:
+        generated = (itl.count if itl else 0.0) + (ttft.count if ttft else 0.0)
+        prompt = total(scrape, ("sglang:prompt_tokens_total",)) or 0.0
+        from_cache = total(scrape, ("sglang:cached_tokens_total",)) or 0.0
+    passes = scrape.has("sglang:cuda_graph_passes_total")
+    return msgspec.structs.replace(
+        plain,
+        generated_tokens=generated,
+        prompt_tokens=prompt,
+        cached_tokens=from_cache,
+        spec_accepted_tokens=accepted,
+        graph_decode_passes=(plain.graph_decode_passes or 0.0) if passes else None,
+        eager_decode_passes=(plain.eager_decode_passes or 0.0) if passes else None,
+    )
+
+
+_MODES = ("decode", "prefill_compute", "prefill_cache")
+
+
+def _has_realtime(scrape: Scrape, version: str | None) -> bool:
+    """Modes not seen yet have no sample, so the version decides where it is known."""
+    numbers = [int(part) for part in re.findall(r"\d+", version or "")[:3]]
+    return scrape.has("sglang:realtime_tokens_total") or numbers >= [0, 5, 8]
+
+
+def _kv_usage(scrape: Scrape, capacity: int | None, reasons: dict[str, str]) -> float | None:
+    used = total(scrape, ("sglang:num_used_tokens",))
+    if not scrape.has("sglang:full_token_usage") and used is not None and capacity:
+        return used / capacity
+    return share(scrape, METRICS.kv_usage, "kv_usage", reasons)
+
+
+def _graphs(
+    info: Mapping[str, Any], state: Mapping[str, Any], decode: Mapping[str, Any], reasons: dict[str, str]
+) -> tuple[bool | None, int | None, tuple[int, ...]]:
+    """On or off, largest and all captured batch sizes: `cuda_graph_config` (0.5.15+) or the older fields."""
+    if decode:
+        on: bool | None = decode.get("backend") != "disabled" and info.get("disable_cuda_graph") is not True
+    elif isinstance(info.get("disable_cuda_graph"), bool):
+        on = not info["disable_cuda_graph"]
+    else:
+        on, reasons["cuda_graph"] = None, "/server_info does not say"
+    if not on:
+        reasons["cuda_graph_max_batch"] = "graphs are off" if on is False else reasons["cuda_graph"]
+        return on, None, ()
+    sizes = decode.get("bs") or info.get("cuda_graph_bs") or state.get("decode_cuda_graph_bs") or ()
+    batches = tuple(size for size in sizes if isinstance(size, int)) if isinstance(sizes, (list, tuple)) else ()
+    largest = whole_of(decode.get("max_bs")) or whole_of(info.get("cuda_graph_max_bs")) or max(batches, default=None)
+    return on, largest, batches
+
+
+def _resolved(info: Mapping[str, Any], state: Mapping[str, Any], decode: Mapping[str, Any], dp: int) -> dict[str, str]:
+    extra: dict[str, Any] = {
+        "max_running_requests": _times(whole_of(state.get("effective_max_running_requests_per_dp")), dp),
+        "cuda_graph_max_bs_decode": decode.get("max_bs", info.get("cuda_graph_max_bs")),
+        "cuda_graph_bs_decode": decode.get("bs", info.get("cuda_graph_bs")),
+        "cuda_graph_backend_decode": decode.get("backend"),
+    }
+    values = {name: shown(name, info.get(name) if info.get(name) is not None else extra.get(name)) for name in TOLD}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+async def _either(ask: Ask, new: str, old: str) -> Answer:
+    """The old name only where the new one does not exist: it logs a warning on servers that have both."""
+    answer = await ask(new)
+    return await ask(old) if answer.code == 404 else answer
+
+
+def _split(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:
+        return command.split()
+
+
+def _times(value: int | None, factor: int) -> int | None:
+    return None if value is None else value * factor

@@ -1,0 +1,177 @@
+"""A Prometheus scrape, reduced to the samples an adapter wants. Pure.
+
+Only wanted lines go through the client library's parser: a whole SGLang scrape costs 15-20 ms there, its wanted
+lines about one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from decodetop.server.reading import Latency
+
+REPLICA_LABELS = ("tp_rank", "pp_rank", "moe_ep_rank", "ep_rank", "attn_cp_rank", "moe_dp_rank")
+"""Ranks that repeat the same figure (SGLang TP2 exports its KV capacity twice): one of them is taken.
+Ranks that share the work (`dp_rank`, vLLM's `engine`) are added up."""
+
+HISTOGRAM_PARTS = ("_sum", "_count", "_bucket")
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One sample of a scrape."""
+
+    labels: Mapping[str, str]
+    value: float
+
+
+class Histogram(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds. `buckets` are (upper bound, cumulative count), ascending, the last bound infinite."""
+
+    sum_s: float
+    count: float
+    buckets: tuple[tuple[float, float], ...] = ()
+
+    def since(self, earlier: Histogram | None) -> Histogram:
+        """What was added after `earlier` (None: everything)."""
+        if earlier is None:
+            return self
+        before = dict(earlier.buckets)
+        buckets = tuple((bound, count - before.get(bound, 0.0)) for bound, count in self.buckets)
+        return Histogram(sum_s=self.sum_s - earlier.sum_s, count=self.count - earlier.count, buckets=buckets)
+
+
+EMPTY = Histogram(sum_s=0.0, count=0.0)
+
+
+class Scrape:
+    """Wanted samples by name. `unreadable` counts lines that were no samples."""
+
+    def __init__(self, points: Mapping[str, tuple[Point, ...]], unreadable: int = 0) -> None:
+        self._points = points
+        self.unreadable = unreadable
+
+    def has(self, name: str) -> bool:
+        return name in self._points
+
+    @property
+    def empty(self) -> bool:
+        return not self._points
+
+    def points(self, name: str, **where: str) -> tuple[Point, ...]:
+        """One sample per distinct thing measured: ranks that repeat each other and parts of a total left out."""
+        points = self._points.get(name, ())
+        matching = [p for p in points if all(p.labels.get(key) == value for key, value in where.items())]
+        return tuple(_one_rank(_totals(matching)))
+
+    def total(self, name: str, **where: str) -> float | None:
+        """Sum over what shares the work; None if there is no sample or one is not a number."""
+        points = self.points(name, **where)
+        value = math.fsum(point.value for point in points) if all(_finite(p) for p in points) else math.nan
+        return value if points and math.isfinite(value) else None
+
+    def mean(self, name: str) -> float | None:
+        """Mean over what shares the work, for shares of equal wholes (KV use per data-parallel engine)."""
+        total = self.total(name)
+        return None if total is None else total / len(self.points(name))
+
+    def not_a_number(self, name: str) -> bool:
+        return any(math.isnan(point.value) for point in self.points(name))
+
+    def histogram(self, name: str) -> Histogram | None:
+        """Added over label sets; None if the scrape has no such histogram."""
+        count, total = self.total(f"{name}_count"), self.total(f"{name}_sum")
+        if count is None or total is None:
+            return None
+        buckets: dict[float, float] = {}
+        for point in self.points(f"{name}_bucket"):
+            bound = _number(point.labels.get("le", ""))
+            if bound is not None and _finite(point):
+                buckets[bound] = buckets.get(bound, 0.0) + point.value
+        return Histogram(sum_s=total, count=count, buckets=tuple(sorted(buckets.items())))
+
+
+def wanted_names(metrics: Iterable[str], histograms: Iterable[str] = ()) -> frozenset[str]:
+    """The sample names to let through for these metrics."""
+    return frozenset(metrics) | {name + part for name in histograms for part in HISTOGRAM_PARTS}
+
+
+def parse(text: str, wanted: frozenset[str]) -> Scrape:
+    """Never raises: a line that can't be read is counted."""
+    lines = [line for line in text.splitlines() if _name_of(line) in wanted]
+    points: dict[str, list[Point]] = {}
+    unreadable = 0
+    try:
+        for name, point in _read("\n".join(lines) + "\n"):
+            points.setdefault(name, []).append(point)
+    except (ValueError, KeyError, IndexError):
+        points.clear()
+        for line in lines:
+            try:
+                for name, point in _read(line + "\n"):
+                    points.setdefault(name, []).append(point)
+            except (ValueError, KeyError, IndexError):
+                unreadable += 1
+    return Scrape({name: tuple(seen) for name, seen in points.items()}, unreadable)
+
+
+def latency(histogram: Histogram, over_s: float | None) -> Latency | None:
+    """None if nothing was counted. See `reading.Latency` for what a quantile is."""
+    if histogram.count <= 0 or histogram.sum_s < 0:
+        return None
+    return Latency(
+        mean_ms=histogram.sum_s / histogram.count * 1000,
+        count=histogram.count,
+        over_s=over_s,
+        p50_ms=_quantile_ms(histogram, 0.5),
+        p99_ms=_quantile_ms(histogram, 0.99),
+    )
+
+
+def _quantile_ms(histogram: Histogram, share: float) -> float | None:
+    """The bucket's upper bound. The first bucket and the open one bound it on one side only: None."""
+    for position, (bound, count) in enumerate(histogram.buckets):
+        if count >= share * histogram.count:
+            return bound * 1000 if position > 0 and math.isfinite(bound) else None
+    return None
+
+
+def _name_of(line: str) -> str:
+    return line.partition("{")[0].partition(" ")[0]
+
+
+def _read(text: str) -> Iterator[tuple[str, Point]]:
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            yield sample.name, Point(sample.labels, float(sample.value))
+
+
+def _finite(point: Point) -> bool:
+    return math.isfinite(point.value)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _totals(points: list[Point]) -> list[Point]:
+    """SGLang's `priority=""` is the total of the other priorities: the parts are not added to it."""
+    whole = [point for point in points if not point.labels.get("priority")]
+    return whole or points
+
+
+def _one_rank(points: list[Point]) -> Iterator[Point]:
+    chosen: dict[tuple[tuple[str, str], ...], tuple[tuple[float, ...], Point]] = {}
+    for point in points:
+        rest = tuple(sorted(item for item in point.labels.items() if item[0] not in REPLICA_LABELS))
+        rank = tuple(_number(point.labels.get(label, "0")) or 0.0 for label in REPLICA_LABELS)
+        if rest not in chosen or rank < chosen[rest][0]:
+            chosen[rest] = (rank, point)
+    for _, point in chosen.values():
+        yield point
