@@ -1,0 +1,66 @@
+"""The benchmark panel: start what the cursor is on, stop it, choose the baseline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from decodetop.bench.reading import BenchReading, MarkBaseline, StartBench, StopBench
+from decodetop.steps.reading import CancelParsing, StepsReading
+from decodetop_tui.screens.confirm import Confirm
+
+if TYPE_CHECKING:
+    from decodetop_tui.app import Face
+
+PRESET = "preset:"
+RUN = "run:"
+"""How the bench pane's row ids begin."""
+
+
+def running(face: Face) -> bool:
+    seen = face.watch.live.last("bench", BenchReading)
+    return seen is not None and seen.progress is not None
+
+
+def parsing(face: Face) -> bool:
+    seen = face.watch.live.last("steps", StepsReading)
+    return seen is not None and seen.parsing is not None
+
+
+def can_stop(face: Face) -> str | None:
+    return None if running(face) or parsing(face) else "nothing is running that could be stopped"
+
+
+def on_run(face: Face) -> str | None:
+    if face.focused_name == "bench" and (face.pane.cursor or "").startswith(RUN):
+        return None
+    return "works on a run of the bench pane (4)"
+
+
+def start(face: Face, preset: str) -> None:
+    """Refused with a word while another one runs; the engine refuses when started with --readonly."""
+    if running(face):
+        face.say("a benchmark is running", "warning", f"{face.keymap.first('stop')} stops it")
+        return
+    face.submit(StartBench(preset=preset))
+
+
+def stop(face: Face) -> None:
+    """Ask first for a benchmark; a trace being read can simply be read again."""
+    if not running(face):
+        face.submit(CancelParsing())
+        return
+
+    def use(yes: bool | None) -> None:
+        if yes:
+            face.submit(StopBench())
+        face.draw()
+
+    face.ask(Confirm("Stop the benchmark?", "What is finished is kept, marked partial."), use)
+
+
+def baseline(face: Face) -> None:
+    """The run under the cursor is what others are compared with; the same again: none is."""
+    seen = face.watch.live.last("bench", BenchReading)
+    id = (face.pane.cursor or "").removeprefix(RUN)
+    if seen is not None and id.isdigit():
+        face.submit(MarkBaseline(run_id=None if seen.baseline_id == int(id) else int(id)))

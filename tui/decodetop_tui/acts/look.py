@@ -1,0 +1,158 @@
+"""Moving about and looking: panes, rows, zoom, freeze, rate, filter, theme."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from decodetop.core.source import Refresh, ReplaySpeed, SetRate
+from decodetop_tui.layout import NAMES
+from decodetop_tui.screens.choose import Choice, Choose
+from decodetop_tui.screens.help import Help
+from decodetop_tui.screens.line import AskLine
+
+if TYPE_CHECKING:
+    from decodetop_tui.app import Face
+
+RATES = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Factors on every probe's period."""
+
+SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+"""Times real time, in a replay."""
+
+
+def step_pane(by: int) -> Callable[[Face], None]:
+    def run(face: Face) -> None:
+        face.focus_pane(NAMES[(NAMES.index(face.focused_name) + by) % len(NAMES)])
+
+    return run
+
+
+def to_pane(name: str) -> Callable[[Face], None]:
+    """Focus it; the pane in focus zooms, and comes back."""
+
+    def run(face: Face) -> None:
+        if face.focused_name == name:
+            face.set_zoom(not face.zoomed)
+        else:
+            face.focus_pane(name)
+
+    return run
+
+
+def move(by: int) -> Callable[[Face], None]:
+    def run(face: Face) -> None:
+        face.pane.move(by)
+        face.draw()
+
+    return run
+
+
+def page(by: int) -> Callable[[Face], None]:
+    def run(face: Face) -> None:
+        face.pane.move(by * max(1, face.pane.place.content_height - 1))
+        face.draw()
+
+    return run
+
+
+def back(face: Face) -> None:
+    """What was opened last closes first: a word, the filter, the zoom."""
+    if face.watch.toast is not None:
+        face.watch.toast = None
+    elif face.pane.filter:
+        face.pane.filter = ""
+    elif face.zoomed:
+        face.set_zoom(False)
+    face.draw()
+
+
+def freeze(face: Face) -> None:
+    """Stop drawing; in a replay stop the tape, so that nothing is missed."""
+    replay = face.watch.replaying
+    if replay is not None:
+        face.submit(ReplaySpeed(speed=0.0 if replay.speed else face.replay_speed))
+        return
+    face.watch.frozen = not face.watch.frozen
+    face.watch.look()
+    face.draw()
+
+
+def refresh(face: Face) -> None:
+    face.submit(Refresh())
+    face.forget_heights()
+    face.draw()
+
+
+def rate(by: int) -> Callable[[Face], None]:
+    """Read more (`by` 1) or less often; in a replay play faster or slower."""
+
+    def run(face: Face) -> None:
+        if face.watch.replaying is not None:
+            face.replay_speed = _next(SPEEDS, face.replay_speed, by)
+            face.submit(ReplaySpeed(speed=face.replay_speed))
+            return
+        face.factor = _next(RATES, face.factor, -by)
+        face.submit(SetRate(factor=face.factor))
+        face.draw()
+
+    return run
+
+
+def _next(steps: tuple[float, ...], now: float, by: int) -> float:
+    at = steps.index(now) if now in steps else steps.index(1.0)
+    return steps[max(0, min(at + by, len(steps) - 1))]
+
+
+def view(face: Face) -> None:
+    face.pane.mode = (face.pane.mode + 1) % max(1, len(face.pane.module.MODES))
+    face.draw()
+
+
+def mark(face: Face) -> None:
+    face.pane.toggle_mark()
+    face.draw()
+
+
+def filter_rows(face: Face) -> None:
+    """Show the rows of the pane in focus that hold a word."""
+
+    def use(text: str | None) -> None:
+        if text is not None:
+            face.pane.filter = text.strip()
+        face.draw()
+
+    face.ask(AskLine(f"filter {face.pane.module.TITLE}", face.pane.filter, "empty = all"), use)
+
+
+def next_theme(face: Face) -> None:
+    """Read the themes again, so that one being written shows at once, and take the next."""
+    face.load_themes()
+    theme = face.themes.after(face.palette.theme.name)
+    face.use_theme(theme)
+    face.say(f"theme {theme.title}")
+
+
+def help_screen(face: Face) -> None:
+    face.ask(Help(face.palette, face.actions, face.keymap), lambda _: face.draw())
+
+
+def commands(face: Face) -> None:
+    """Every action by name; those that can't be done now are dim and say why."""
+    choices = []
+    for action in face.actions:
+        why = action.when(face)
+        note = action.help if why is None else why
+        choices.append(Choice(action.id, action.title, note, face.keymap.shown(action.id), dim=why is not None))
+
+    def run(id: str | None) -> None:
+        face.draw()
+        chosen = next((action for action in face.actions if action.id == id), None)
+        if chosen is not None:
+            face.perform(chosen)
+
+    face.ask(Choose(face.palette, "commands", choices), run)
+
+
+def quit_(face: Face) -> None:
+    face.ask_quit()

@@ -1,0 +1,87 @@
+"""What leaves the screen: the report as a file and over OSC 52, a picture, a tape."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from decodetop.core.clock import SECOND_NS
+from decodetop.core.source import Record, RecordReading
+from decodetop.errors import DataError
+
+if TYPE_CHECKING:
+    from decodetop_tui.app import Face
+
+
+def write_report(face: Face) -> None:
+    """Write it and say where."""
+    path = _save_report(face)
+    if path is not None:
+        face.say(f"wrote {path}")
+
+
+def copy_report(face: Face) -> None:
+    """Write it, then offer it to the terminal's clipboard; only the terminal knows if it took it."""
+    path = _save_report(face)
+    if path is not None:
+        face.copy_to_clipboard(path.read_text("utf-8"))
+        face.say(f"report sent to the terminal's clipboard (OSC 52); also in {path}")
+
+
+def picture(face: Face) -> None:
+    """The screen as SVG beside the reports."""
+    path = _path(face, ".svg")
+    if _save(face, path, face.export_screenshot(title="decodetop")):
+        face.say(f"wrote {path}")
+
+
+def record(face: Face) -> None:
+    seen = face.watch.live.last("record", RecordReading)
+    face.submit(Record(on=seen is None or seen.path is None))
+
+
+def _save_report(face: Face) -> Path | None:
+    # all of the instruments' words: too much to load before the first frame
+    from decodetop.report import markdown
+
+    path = _path(face, ".md")
+    return path if _save(face, path, markdown(face.watch.state)) else None
+
+
+def _path(face: Face, suffix: str) -> Path:
+    """`reports/snapshot-20261130T140327Z` of the investigation, named by the time on the screen."""
+    stamp = datetime.fromtimestamp(face.watch.state.wall_ns // SECOND_NS, UTC).strftime("%Y%m%dT%H%M%SZ")
+    return face.settings.investigation / "reports" / f"snapshot-{stamp}{suffix}"
+
+
+def _save(face: Face, path: Path, text: str) -> bool:
+    """Whether it is on the disk; else the operator was told why not."""
+    try:
+        save(path, text)
+    except DataError as error:
+        face.say(error.message, "error", error.hint)
+        return False
+    return True
+
+
+def save(path: Path, text: str) -> None:
+    """The whole file or none of it. Raises DataError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+            raise
+    except OSError as error:
+        raise DataError(f"can't write {path}: {error.strerror or error}", "use --investigation DIR") from error

@@ -1,0 +1,87 @@
+"""The face's eye on the feed: which state to draw, whether it changed, which words came since."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from decodetop.core.clock import SECOND_NS
+from decodetop.core.sample import Command, Notice
+from decodetop.core.source import ReplayReading
+from decodetop.core.state import State
+
+FRAMES_PER_SECOND = 4
+"""More is not seen, and costs bytes over SSH."""
+
+TOAST_S = {"info": 6.0, "warning": 10.0, "error": 20.0}
+
+
+class FeedLike(Protocol):
+    """What the face needs of `core.feed.Feed`."""
+
+    @property
+    def latest(self) -> State: ...
+
+    def submit(self, command: Command) -> None: ...
+
+
+class Toast(NamedTuple):
+    """A notice and when it goes, in session time."""
+
+    notice: Notice
+    until_ns: int
+
+
+class Watch:
+    """`state` is what is drawn. Frozen, it stays while the feed goes on."""
+
+    def __init__(self, feed: FeedLike) -> None:
+        self._feed = feed
+        self.state = feed.latest
+        self.frozen = False
+        self.toast: Toast | None = None
+        self._notices_ns = self._newest_notice_ns()
+
+    @property
+    def live(self) -> State:
+        """The newest state, drawn or not."""
+        return self._feed.latest
+
+    @property
+    def replaying(self) -> ReplayReading | None:
+        return self.live.last("replay", ReplayReading)
+
+    def look(self) -> bool:
+        """Take the newest state; False when there is nothing new to draw."""
+        if self.frozen or self._feed.latest is self.state:
+            return False
+        self.state = self._feed.latest
+        return True
+
+    def show(self, state: State) -> None:
+        """Draw this one (tests, and a feed that is not asked)."""
+        self.state = state
+
+    def hear(self) -> bool:
+        """Take the notices since the last call; True if one of them asks for the bell. The newest is shown."""
+        past = [one for one in self.live.lane("notice").history if one.t_ns > self._notices_ns]
+        self._notices_ns = self._newest_notice_ns()
+        notices = [one.reading for one in past if isinstance(one.reading, Notice)]
+        if notices:
+            self.say(notices[-1])
+        # a replay tells what rang then; nothing rings now
+        return self.replaying is None and any(notice.ring for notice in notices)
+
+    def say(self, notice: Notice) -> None:
+        """Show a word for a while."""
+        self.toast = Toast(notice, self.live.now_ns + int(TOAST_S[notice.level] * SECOND_NS))
+
+    def fade(self) -> bool:
+        """Take the toast away when its time is over; True if it went."""
+        if self.toast is None or self.live.now_ns < self.toast.until_ns:
+            return False
+        self.toast = None
+        return True
+
+    def _newest_notice_ns(self) -> int:
+        at = self.live.lane("notice").last_t_ns
+        return -1 if at is None else at

@@ -1,0 +1,220 @@
+"""The frame's own lines: top, findings, footer. Pure; what is least needed goes first when it gets narrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from decodetop.core import words
+from decodetop.core.clock import SECOND_NS
+from decodetop.core.source import RecordReading, ReplayReading
+from decodetop.core.state import State
+from decodetop.findings.reading import Finding
+from decodetop.server.reading import ENGINE_NAMES, Server, ServerReading
+from decodetop_tui.cells import width_of
+from decodetop_tui.paint import Line, Span
+
+GAP = 2
+
+
+class Situation(NamedTuple):
+    """What the frame says beside the state. `period_s` is the probes' period in force."""
+
+    frozen: bool = False
+    readonly: bool = False
+    period_s: float = 1.0
+    help_key: str = "?"
+
+
+class Part(NamedTuple):
+    """`keep`: who goes first when it gets narrow; the lowest."""
+
+    keep: int
+    spans: tuple[Span, ...]
+
+
+def top_line(state: State, situation: Situation, width: int) -> Line:
+    """Where I am: name, host, server; at the right what is special, the time, the rate."""
+    left = [Part(9, (Span("decodetop", "title.focus"),)), Part(5, (Span(state.header.host),)), *_server_parts(state)]
+    right = _right_parts(state, situation)
+    return _spread(left, right, width)
+
+
+def findings_line(state: State, findings: Sequence[Finding], width: int) -> Line:
+    """The worst finding with its number, how many there are, and since when."""
+    broken = _broken_line(state)
+    if broken is not None:
+        return broken
+    if not findings:
+        looked = any(state.lane(source).last is not None for source in ("gpu", "server", "host"))
+        return (Span("no findings" if looked else "looking around ...", "dim"),)
+    order = ("invalid", "suspect", "info")
+    worst = min(findings, key=lambda finding: order.index(finding.severity))
+    style = {"invalid": "bad", "suspect": "warn", "info": "key"}[worst.severity]
+    since = words.clock_time(state.header.started_wall_ns + worst.since_ns)[:5]
+    count = f"{len(findings)} finding{'s' if len(findings) > 1 else ''}"
+    tail = (Span(f"since {since}  ", "dim"), Span(count, style))
+    head = (Span("▲ ", style), Span(worst.title, style))
+    room = width - width_of(tail) - GAP
+    line = (*head, Span(f": {worst.evidence}")) if worst.evidence else head
+    if width_of(line) > room:
+        if room < 12:
+            return (*head, Span(" "), *tail[1:])
+        line = _cut(line, room)
+    return (*line, Span(" " * max(GAP, width - width_of(line) - width_of(tail))), *tail)
+
+
+def footer_line(hints: Sequence[tuple[str, str]], right: Sequence[Span], width: int) -> Line:
+    """` b bench   a add ...`: key and word, as many as fit, and at the right a word on the screen itself."""
+    tail = tuple(right) if width_of(right) + 20 <= width else ()
+    room = width - width_of(tail) - GAP
+    line: list[Span] = [Span(" ")]
+    for key, word in hints:
+        piece = [Span(key, "key"), Span(f" {word}   ", "dim")]
+        if width_of(line) + width_of(piece) - 3 > room:
+            break
+        line += piece
+    return (*line, Span(" " * max(0, width - width_of(line) - width_of(tail))), *tail)
+
+
+def toast_line(level: str, message: str, hint: str, width: int) -> Line:
+    """A word to the operator over the whole footer."""
+    style = {"error": "bad", "warning": "warn"}.get(level, "loud")
+    mark = {"error": "✗", "warning": "▲"}.get(level, "✓")
+    line: Line = (Span(f" {mark} ", style), Span(message, style if level != "info" else ""))
+    if hint:
+        line = (*line, Span(f"  {hint}", "dim"))
+    return _cut(line, width)
+
+
+def server_name(server: Server) -> str:
+    """`:30001` on this box, else `host:port`."""
+    parts = urlsplit(server.endpoint)
+    port = "" if parts.port is None else f":{parts.port}"
+    return port if parts.hostname in ("127.0.0.1", "localhost", "::1") and port else f"{parts.hostname or ''}{port}"
+
+
+def _server_parts(state: State) -> list[Part]:
+    reading = state.last("server", ServerReading)
+    if reading is None:
+        return []
+    server = reading.current_server
+    if server is None:
+        return [Part(6, (Span("no server found", "dim"),))]
+    parts = [Part(7, (Span(ENGINE_NAMES.get(server.engine, server.engine)),))]
+    if server.version:
+        parts.append(Part(2, (Span(server.version, "dim"),)))
+    parts.append(Part(6, (Span(server_name(server)),)))
+    if server.status != "up":
+        return [*parts, Part(8, (Span(server.status.replace("_", " "), "bad"),))]
+    model = (server.served_name or server.model or "").rsplit("/", 1)[-1]
+    if model:
+        dtype = f" {server.weights_dtype}" if server.weights_dtype else ""
+        parts.append(Part(6, (Span(model, "loud"), Span(dtype))))
+    where = _where(server)
+    if where:
+        parts.append(Part(3, (Span(where),)))
+    if len(reading.servers) > 1:
+        parts.append(Part(3, (Span(f"1 of {len(reading.servers)}", "dim"),)))
+    return parts
+
+
+def _where(server: Server) -> str:
+    sizes = [f"{word}{size}" for word, size in (("TP", server.tp), ("PP", server.pp), ("DP", server.dp)) if size]
+    if server.tp is not None:
+        sizes = [size for size in sizes if not size.endswith(("PP1", "DP1"))]
+    gpus = server.gpu_indices
+    if gpus:
+        shown = ",".join(map(str, gpus)) if len(gpus) <= 4 else f"{gpus[0]}..{gpus[-1]}"
+        sizes.append(f"on gpu {shown}")
+    return " ".join(sizes)
+
+
+def _right_parts(state: State, situation: Situation) -> list[Part]:
+    parts: list[Part] = []
+    if state.header.simulated:
+        parts.append(Part(10, (Span("SIMULATED", "warn"),)))
+    replay = state.last("replay", ReplayReading)
+    if replay is not None:
+        parts.append(Part(10, (Span(_replay_words(replay), "warn"),)))
+    elif situation.frozen:
+        parts.append(Part(10, (Span("FROZEN", "warn"),)))
+    record = state.last("record", RecordReading)
+    if record is not None and record.path is not None and record.since_ns is not None:
+        length = words.duration(max(0, state.now_ns - record.since_ns) / SECOND_NS)
+        parts.append(Part(8, (Span(f"REC {length}", "bad"),)))
+    if situation.readonly:
+        parts.append(Part(4, (Span("readonly", "dim"),)))
+    parts.append(Part(8, (Span(words.clock_time(state.wall_ns)),)))
+    if replay is None:
+        parts.append(Part(2, (Span(_rate_words(situation.period_s), "dim"),)))
+    parts.append(Part(4, (Span(situation.help_key, "key"), Span("help", "dim"))))
+    return parts
+
+
+def _replay_words(replay: ReplayReading) -> str:
+    speed = "paused" if replay.speed == 0 else f"x{replay.speed:g}"
+    state = "END" if replay.ended else speed
+    return f"REPLAY {_minutes(replay.position_s)}/{_minutes(replay.duration_s)} {state}"
+
+
+def _minutes(seconds: float) -> str:
+    whole = int(seconds)
+    hours = f"{whole // 3600}:" if whole >= 3600 else ""
+    return f"{hours}{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def _rate_words(period_s: float) -> str:
+    return f"{1 / period_s:g} Hz" if period_s <= 1 else f"every {period_s:g} s"
+
+
+def _broken_line(state: State) -> Line | None:
+    """The engine's own end, or the pipe's: then no figure on the screen is fresh."""
+    for source in ("engine", "pipe"):
+        failure = state.lane(source).failure
+        if failure is not None:
+            hint = (Span(f"  {failure.hint}", "dim"),) if failure.hint else ()
+            return (Span(f"✗ {failure.message}", "bad"), *hint)
+    return None
+
+
+def _spread(left: Sequence[Part], right: Sequence[Part], width: int) -> Line:
+    """Both sides with a gap between; parts of the lowest `keep` go while it is too wide, the rightmost first."""
+    kept_left, kept_right = list(left), list(right)
+    while len(kept_left) + len(kept_right) > 1 and _wide(kept_left) + _wide(kept_right) + GAP > width:
+        lowest = min(part.keep for part in (*kept_left, *kept_right))
+        side = kept_left if any(part.keep == lowest for part in kept_left) else kept_right
+        at = max(at for at, part in enumerate(side) if part.keep == lowest)
+        del side[at]
+    one, two = _joined(kept_left), _joined(kept_right)
+    return (*one, Span(" " * max(0, width - width_of(one) - width_of(two))), *two)
+
+
+def _wide(parts: Sequence[Part]) -> int:
+    return width_of(_joined(parts))
+
+
+def _joined(parts: Sequence[Part]) -> Line:
+    line: list[Span] = []
+    for part in parts:
+        line += [Span(" " * GAP), *part.spans] if line else part.spans
+    return tuple(line)
+
+
+def _cut(line: Line, room: int) -> Line:
+    """At most `room` cells, ending in … where something went."""
+    found: list[Span] = []
+    left = room
+    for text, style in line:
+        size = width_of([Span(text)])
+        if size <= left:
+            found.append(Span(text, style))
+            left -= size
+            continue
+        while text and width_of([Span(text)]) > left - 1:
+            text = text[:-1]
+        if left > 0:
+            found.append(Span(f"{text}…", style))
+        break
+    return tuple(found)

@@ -1,0 +1,253 @@
+"""The one table of actions: keys, footer, help, palette and docs/keys.md are made of it.
+
+To add a key: write the function in `acts/`, add a row here. Nothing else knows the keys.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from decodetop_tui.acts import bench, enter, look, output, replay, server, steps, todo
+from decodetop_tui.keymap import Action, Keymap
+from decodetop_tui.layout import NAMES
+
+if TYPE_CHECKING:
+    from decodetop_tui.app import Face
+
+PAGE_HELP = "by a screenful"
+
+
+def _has_modes(face: Face) -> str | None:
+    return None if len(face.pane.module.MODES) > 1 else f"{face.pane.module.TITLE} has one view only"
+
+
+def _has_rows(face: Face) -> str | None:
+    return None if face.pane.cursor is not None else "there is no row to mark"
+
+
+_PANE_TITLES = dict(zip(NAMES, ("gpu", "server", "investigation", "bench", "decode step", "host"), strict=True))
+
+_MOVE = (
+    Action("next-pane", ("tab",), "next pane", "put the focus on the next pane", "move", look.step_pane(1)),
+    Action("previous-pane", ("shift+tab",), "previous pane", "or on the one before", "move", look.step_pane(-1)),
+    *(
+        Action(
+            f"pane-{name}",
+            (str(at),),
+            f"{_PANE_TITLES[name]} pane",
+            "focus it; again: zoom",
+            "move",
+            look.to_pane(name),
+        )
+        for at, name in enumerate(NAMES, 1)
+    ),
+    Action(
+        "enter",
+        ("enter",),
+        "open",
+        "act on the row in focus: start, open, zoom",
+        "move",
+        enter.enter,
+        footer=30,
+        word="open",
+    ),
+    Action("back", ("escape",), "back", "close what was opened last: message, filter, zoom", "move", look.back),
+    Action("down", ("j", "down"), "down", "next row", "move", look.move(1)),
+    Action("up", ("k", "up"), "up", "row before", "move", look.move(-1)),
+    Action("page-down", ("pagedown",), "page down", PAGE_HELP, "move", look.page(1)),
+    Action("page-up", ("pageup",), "page up", PAGE_HELP, "move", look.page(-1)),
+    Action("first", ("g", "home"), "first row", "to the top", "move", look.move(-1_000_000)),
+    Action("last", ("G", "end"), "last row", "to the end", "move", look.move(1_000_000)),
+)
+
+_LOOK = (
+    Action("view", ("v",), "next view", "another view of the pane in focus", "look", look.view, _has_modes, 25, "view"),
+    Action("filter", ("/",), "filter", "only rows of the pane that hold a word", "look", look.filter_rows),
+    Action("mark", ("m",), "mark row", "mark or unmark the row", "look", look.mark, _has_rows),
+    Action("freeze", ("space",), "freeze", "stop drawing, measuring goes on; in a replay: pause", "look", look.freeze),
+    Action("refresh", ("r",), "refresh", "read every source now", "look", look.refresh),
+    Action("faster", ("+",), "faster", "read more often; in a replay: play faster", "look", look.rate(1)),
+    Action("slower", ("-",), "slower", "read less often; in a replay: play slower", "look", look.rate(-1)),
+    Action("theme", ("T",), "next theme", "night, paper, okabe, mono, ansi and your own", "look", look.next_theme),
+)
+
+_TODO = (
+    Action(
+        "todo-add",
+        ("a",),
+        "add todo",
+        "add an item to the investigation",
+        "todo",
+        todo.add,
+        todo.has_list,
+        60,
+        "add todo",
+    ),
+    Action(
+        "todo-tick",
+        ("x",),
+        "tick todo",
+        "completed, or pending again",
+        "todo",
+        todo.set_status("completed"),
+        todo.on_item,
+        75,
+        "tick",
+    ),
+    Action(
+        "todo-start",
+        ("i",),
+        "start todo",
+        "in progress, or pending again",
+        "todo",
+        todo.set_status("in_progress"),
+        todo.on_item,
+        74,
+        "start",
+    ),
+    Action(
+        "todo-cancel",
+        ("X",),
+        "cancel todo",
+        "cancelled, or pending again",
+        "todo",
+        todo.set_status("cancelled"),
+        todo.on_item,
+    ),
+    Action("todo-edit", ("e",), "edit todo", "change its words", "todo", todo.edit, todo.on_item, 73, "edit"),
+    Action(
+        "todo-priority", ("!",), "priority", "high, medium, low and round again", "todo", todo.priority, todo.on_item
+    ),
+    Action("todo-down", ("J",), "move todo down", "later in the list", "todo", todo.move(1), todo.on_item),
+    Action("todo-up", ("K",), "move todo up", "earlier in the list", "todo", todo.move(-1), todo.on_item),
+    Action(
+        "undo",
+        ("u",),
+        "undo",
+        "take back the last edit of the checklist made here",
+        "todo",
+        todo.undo,
+        todo.can_undo,
+        72,
+        "undo",
+    ),
+)
+
+_WORK = (
+    Action(
+        "bench",
+        ("b",),
+        "bench panel",
+        "focus it; Enter starts the preset under the cursor",
+        "bench",
+        look.to_pane("bench"),
+        footer=65,
+        word="bench",
+    ),
+    Action(
+        "stop",
+        ("s",),
+        "stop",
+        "stop the benchmark (asks), or the trace being read",
+        "bench",
+        bench.stop,
+        bench.can_stop,
+        95,
+        "stop",
+    ),
+    Action(
+        "baseline",
+        ("B",),
+        "baseline",
+        "compare others with this run",
+        "bench",
+        bench.baseline,
+        bench.on_run,
+        70,
+        "baseline",
+    ),
+    Action(
+        "open-trace",
+        ("o",),
+        "open trace",
+        "read a profiler trace; the files of all ranks together",
+        "steps",
+        steps.open_trace,
+        footer=40,
+        word="open trace",
+    ),
+    Action(
+        "server",
+        ("S",),
+        "choose server",
+        "which server the screen, gates and report mean",
+        "server",
+        server.choose,
+        server.any_server,
+    ),
+)
+
+_RECORD = (
+    Action(
+        "report",
+        ("w",),
+        "write report",
+        "everything as markdown, into the investigation",
+        "record",
+        output.write_report,
+        footer=50,
+        word="report",
+    ),
+    Action(
+        "copy", ("y",), "copy report", "write it and send it to the terminal's clipboard", "record", output.copy_report
+    ),
+    Action("picture", ("P",), "picture", "this screen as SVG beside the reports", "record", output.picture),
+    Action(
+        "record",
+        ("R",),
+        "record",
+        "write a tape of all samples, or stop",
+        "record",
+        output.record,
+        replay.not_in_replay,
+    ),
+    Action("seek-back", ("[",), "back 10 s", "in a replay", "record", replay.seek(-10), replay.in_replay, 91, "-10 s"),
+    Action("seek-on", ("]",), "on 10 s", "in a replay", "record", replay.seek(10), replay.in_replay, 90, "+10 s"),
+    Action("seek-back-minute", ("{",), "back 1 min", "in a replay", "record", replay.seek(-60), replay.in_replay),
+    Action("seek-on-minute", ("}",), "on 1 min", "in a replay", "record", replay.seek(60), replay.in_replay),
+)
+
+_PROGRAM = (
+    Action(
+        "commands",
+        (":", "ctrl+p"),
+        "commands",
+        "every action by name",
+        "program",
+        look.commands,
+        footer=20,
+        word="commands",
+    ),
+    Action("help", ("?", "f1"), "help", "this list", "program", look.help_screen, footer=15, word="help"),
+    Action("quit", ("q",), "quit", "asks only while a benchmark runs", "program", look.quit_, footer=10, word="quit"),
+)
+
+ACTIONS: tuple[Action, ...] = (*_MOVE, *_LOOK, *_TODO, *_WORK, *_RECORD, *_PROGRAM)
+
+FOOTER_MOST = 8
+
+
+def hints(face: Face, keymap: Keymap) -> list[tuple[str, str]]:
+    """Keys that work here and now, the most wanted first."""
+    fitting = [action for action in ACTIONS if action.footer and keymap.keys[action.id] and action.when(face) is None]
+    fitting.sort(key=lambda action: -action.footer)
+    return [(keymap.first(action.id), action.word) for action in fitting[:FOOTER_MOST]]
+
+
+def markdown(keymap: Keymap) -> list[str]:
+    """The table of docs/keys.md."""
+    lines = ["| key | action | id | what it does |", "|---|---|---|---|"]
+    for action in ACTIONS:
+        keys = " ".join(f"`{key}`" for key in keymap.shown(action.id).replace("|", "\\|").split())
+        lines.append(f"| {keys} | {action.title} | `{action.id}` | {action.help} |")
+    return lines

@@ -1,0 +1,68 @@
+"""The widget under everything the face draws: given lines, it sends the terminal only the runs that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from decodetop_tui.cells import BLANK, Cells, changed, raster, spans
+from decodetop_tui.paint import Line
+
+Styles = Callable[[str], Style]
+"""A role of the theme as what the terminal is told."""
+
+
+class Painted(Widget):
+    """`paint` is the only way to change it. `styles` is asked at every render, so a new theme needs `repaint` only."""
+
+    def __init__(self, styles: Styles, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._role = styles
+        self._lines: tuple[Line, ...] = ()
+        self._grid: list[Cells] = []
+        self._cuts: dict[int, set[int]] = {}
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """What was painted last."""
+        return self._lines
+
+    def paint(self, lines: Sequence[Line], width: int) -> int:
+        """Show `lines`, each cut or filled to `width` cells; returns how many cells changed."""
+        grid = [
+            self._grid[y] if self._unchanged(y, line, width) else raster(line, width) for y, line in enumerate(lines)
+        ]
+        old, self._grid, self._lines = self._grid, grid, tuple(lines)
+        if len(old) != len(grid) or (old and grid and len(old[0]) != len(grid[0])):
+            self.repaint()
+            return sum(map(len, grid))
+        regions: list[Region] = []
+        for y, (before, after) in enumerate(zip(old, grid, strict=True)):
+            if before is not after:
+                for run in changed(before, after):
+                    self._cuts.setdefault(y, set()).update(run)
+                    regions.append(Region(run.start, y, run.end - run.start, 1))
+        if regions:
+            self.refresh(*regions)
+        return sum(region.width for region in regions)
+
+    def repaint(self) -> None:
+        """Send all of it again: the theme changed, or the size."""
+        self._cuts.clear()
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        cells = self._grid[y] if y < len(self._grid) else ()
+        if len(cells) != width:
+            cells = (*cells[:width], *[BLANK] * (width - len(cells)))
+        segments = [Segment(text, self._role(style)) for text, style in spans(cells, self._cuts.pop(y, ()))]
+        return Strip(segments, width)
+
+    def _unchanged(self, y: int, line: Line, width: int) -> bool:
+        return y < len(self._lines) and self._lines[y] == line and len(self._grid[y]) == width

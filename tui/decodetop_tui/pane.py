@@ -1,0 +1,253 @@
+"""The one pane widget: shows what a pane module draws, keeps its cursor by row id, scrolls to keep it in sight.
+
+What a pane module gives (`PaneModule`): TITLE, KEY, SOURCES, MODES, `draw` and `want`. It draws its content over the
+whole `view.width`, title row not counted; this widget draws the title rule, paints the selected row and scrolls.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from textual import events
+from textual.message import Message
+
+from decodetop.core.state import State
+from decodetop_tui.cells import width_of
+from decodetop_tui.layout import Place, Rect, Want
+from decodetop_tui.paint import Line, Picture, Span, View
+from decodetop_tui.painted import Painted, Styles
+
+log = logging.getLogger("decodetop.face")
+
+RULE = "─"
+
+
+class PaneModule(Protocol):
+    """What a module in `panes/` gives. `want` returns (least, wanted) rows of content at a width."""
+
+    @property
+    def TITLE(self) -> str: ...
+
+    @property
+    def KEY(self) -> str: ...
+
+    @property
+    def SOURCES(self) -> tuple[str, ...]: ...
+
+    @property
+    def MODES(self) -> tuple[str, ...]: ...
+
+    def draw(self, state: State, view: View) -> Picture: ...
+
+    def want(self, state: State, width: int) -> tuple[int, int]: ...
+
+
+class Pane(Painted):
+    """`place` says where; `show` draws a state. What the operator chose (cursor, mode, filter, marks) lives here."""
+
+    class Clicked(Message):
+        """The mouse chose a row (None = the pane only)."""
+
+        def __init__(self, pane: Pane, row: str | None) -> None:
+            super().__init__()
+            self.pane = pane
+            self.row = row
+
+    class Wheeled(Message):
+        def __init__(self, pane: Pane, by: int) -> None:
+            super().__init__()
+            self.pane = pane
+            self.by = by
+
+    def __init__(self, name: str, module: PaneModule, styles: Styles) -> None:
+        super().__init__(styles, id=name)
+        self.pane_name = name
+        self.module = module
+        self.place = Place(Rect(0, 0, 0, 0))
+        self.cursor: str | None = None
+        self.mode = 0
+        self.filter = ""
+        self.marks: frozenset[str] = frozenset()
+        self.scroll_top = 0
+        self._picture = Picture(())
+        self._at = 0
+
+    # what it shows
+
+    def show(self, state: State, *, focused: bool, zoomed: bool) -> None:
+        """Draw `state`; only changed runs are sent."""
+        view = self._view(focused, zoomed)
+        picture = self._draw(state, view)
+        if self._settle_cursor(picture, focused):
+            picture = self._draw(state, self._view(focused, zoomed))
+        self._picture = picture
+        body = self._body(picture, focused)
+        title = self._title(picture, focused, state.header.simulated)
+        self.paint([title, *body], self.place.rect.width)
+
+    def want(self, state: State, width: int) -> Want:
+        """The rows the module asks for; a module that fails gets a line to say so."""
+        try:
+            return Want(*self.module.want(state, width))
+        except Exception:
+            log.exception("pane %s: want failed", self.pane_name)
+            return Want(1, 1)
+
+    @property
+    def rows(self) -> list[str]:
+        """Ids of the rows that can be selected, from above."""
+        return list(dict.fromkeys(row for row in self._picture.rows if row is not None))
+
+    def row_at(self, y: int) -> str | None:
+        """The row on line `y` of the pane (0 = its title)."""
+        head = self._picture.header_lines
+        at = y - 1 if y - 1 < head else y - 1 + self.scroll_top
+        rows = self._picture.rows
+        return rows[at] if 0 <= at < len(rows) else None
+
+    # what the operator does
+
+    def move(self, by: int) -> None:
+        """The cursor by so many rows; where nothing can be selected, the picture by so many lines."""
+        rows = self.rows
+        if not rows:
+            self.scroll_top = max(0, min(self.scroll_top + by, self._scroll_max(self._picture)))
+            return
+        at = rows.index(self.cursor) if self.cursor in rows else self._at
+        self._at = max(0, min(at + by, len(rows) - 1))
+        self.cursor = rows[self._at]
+
+    def toggle_mark(self) -> None:
+        if self.cursor is not None:
+            self.marks ^= {self.cursor}
+
+    # the rest is how
+
+    def _view(self, focused: bool, zoomed: bool) -> View:
+        return View(
+            width=self.place.content_width,
+            height=self.place.content_height,
+            focused=focused,
+            zoomed=zoomed,
+            cursor=self.cursor,
+            mode=self.mode,
+            filter=self.filter,
+            marks=self.marks,
+        )
+
+    def _draw(self, state: State, view: View) -> Picture:
+        if view.width < 1 or view.height < 1:
+            return Picture(())
+        try:
+            return self.module.draw(state, view)
+        except Exception as error:
+            log.exception("pane %s: draw failed", self.pane_name)
+            word = f"  this pane failed: {type(error).__name__}: {error}"[:300]
+            hint = "  a fault of decodetop; run with --log FILE and report it"
+            return Picture(((Span(word, "bad"),), (Span(hint, "dim"),)), note="failed", note_style="bad")
+
+    def _settle_cursor(self, picture: Picture, focused: bool) -> bool:
+        """Keep the cursor on a row that exists: where its row went, the one that took its place."""
+        rows = list(dict.fromkeys(row for row in picture.rows if row is not None))
+        if self.cursor in rows:
+            self._at = rows.index(self.cursor)
+            return False
+        before = self.cursor
+        self._at = max(0, min(self._at, len(rows) - 1))
+        self.cursor = rows[self._at] if rows and (focused or before is not None) else None
+        return self.cursor != before
+
+    def _scroll_max(self, picture: Picture) -> int:
+        return max(0, len(picture.lines) - self.place.content_height)
+
+    def _scroll(self, picture: Picture) -> int:
+        """The first line shown below the header, so that the whole row of the cursor is in sight."""
+        head, height = picture.header_lines, self.place.content_height
+        top = max(0, min(self.scroll_top, self._scroll_max(picture)))
+        lines = [at for at, row in enumerate(picture.rows) if row == self.cursor and row is not None]
+        if lines and lines[0] >= head:
+            top = max(top, lines[-1] - height + 1)
+            top = min(top, lines[0] - head)
+        return max(0, top)
+
+    def _body(self, picture: Picture, focused: bool) -> list[Line]:
+        self.scroll_top = self._scroll(picture)
+        head = picture.header_lines
+        shown = [*range(head), *range(head + self.scroll_top, len(picture.lines))][: self.place.content_height]
+        edge = self.place.edge
+        body: list[Line] = []
+        for y in range(self.place.content_height):
+            line: Line = ()
+            if y < len(shown):
+                line = picture.lines[shown[y]]
+                row = picture.rows[shown[y]] if shown[y] < len(picture.rows) else None
+                if focused and row is not None and row == self.cursor:
+                    line = under_cursor(line, self.place.content_width)
+            body.append((Span(edge[y + 1], "rule"), *line) if edge else line)
+        return body
+
+    def _title(self, picture: Picture, focused: bool, simulated: bool) -> Line:
+        module = self.module
+        right = [Span(picture.note, picture.note_style)] if picture.note else []
+        hidden = len(picture.lines) - self.place.content_height
+        if hidden > 0:
+            below = hidden - self.scroll_top
+            right.insert(0, Span(f"{below} more ↓" if below else "end ↑", "dim"))
+        if self.filter:
+            right.insert(0, Span(f"/{self.filter}", "warn"))
+        if simulated:
+            right.insert(0, Span("SIMULATED", "warn"))
+        line = rule(self.place.content_width, module.KEY, module.TITLE, right, focused)
+        if self.place.edge:
+            line = (Span(self.place.edge[0], "rule"), *line)
+        for x, mark in self.place.joints:
+            line = joined(line, x, mark)
+        return line
+
+    def on_click(self, event: events.Click) -> None:
+        self.post_message(self.Clicked(self, self.row_at(event.y)))
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        event.stop()
+        self.post_message(self.Wheeled(self, 1))
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        event.stop()
+        self.post_message(self.Wheeled(self, -1))
+
+
+def rule(width: int, key: str, title: str, right: Sequence[Span], focused: bool) -> Line:
+    """`─1 gpu──── note ─ note ─`. Notes go first, from the left, when it gets narrow; the title goes last."""
+    line_style = "rule.focus" if focused else "rule"
+    left = [Span(RULE, line_style), Span(key, "key"), Span(f" {title} ", "title.focus" if focused else "title")]
+    notes = list(right)
+    while notes and width_of(left) + sum(width_of([note]) + 3 for note in notes) + 2 > width:
+        notes.pop(0)
+    tail: list[Span] = []
+    for note in notes:
+        tail += [Span(" "), note, Span(" "), Span(RULE, line_style)]
+    fill = max(0, width - width_of(left) - width_of(tail))
+    return (*left, Span(RULE * fill, line_style), *tail)
+
+
+def joined(line: Line, x: int, mark: str) -> Line:
+    """`mark` in cell `x`, if a rule is drawn there: where it meets the rule between the columns."""
+    found: list[Span] = []
+    at = 0
+    for text, style in line:
+        inside = x - at
+        if 0 <= inside < len(text) and text == RULE * len(text):
+            pieces = (Span(text[:inside], style), Span(mark, "rule"), Span(text[inside + 1 :], style))
+            found += [piece for piece in pieces if piece.text]
+        else:
+            found.append(Span(text, style))
+        at += width_of([Span(text)])
+    return tuple(found)
+
+
+def under_cursor(line: Line, width: int) -> Line:
+    """The line on the cursor's ground, over the whole width."""
+    marked = [Span(text, f"cursor:{style}") for text, style in line]
+    return (*marked, Span(" " * max(0, width - width_of(line)), "cursor:"))

@@ -1,0 +1,31 @@
+"""A question before something is lost."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Static
+
+from decodetop_tui.screens.modal import Modal, Window
+
+
+class Confirm(Modal[bool]):
+    """True on y or Enter; False on n; None on Esc."""
+
+    WIDTH = 60
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y,enter", "answer(True)", "yes"),
+        Binding("n", "answer(False)", "no"),
+    ]
+
+    def __init__(self, question: str, detail: str = "") -> None:
+        super().__init__()
+        self._question, self._detail = question, detail
+
+    def compose(self) -> ComposeResult:
+        yield Window(Static(self._detail, markup=False), title=self._question, hint="y yes   n no")
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)

@@ -1,0 +1,112 @@
+"""What the face's small windows share: a frame over the dashboard, Esc to leave, text never read as markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, TypeVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Input
+
+from decodetop_tui.cells import width_of
+from decodetop_tui.paint import Line, Span
+from decodetop_tui.painted import Painted, Styles
+from decodetop_tui.pane import under_cursor
+
+T = TypeVar("T")
+
+
+class Modal(ModalScreen[T | None]):
+    """A window of `WIDTH` cells at most. Dismissed with None by Esc and ctrl+c."""
+
+    WIDTH = 78
+    CSS = """
+    Modal { align: center middle; background: $background 0%; }
+    Modal:ansi { background: ansi_default 0%; }
+    .window {
+        border: round $primary; background: $background; color: $foreground;
+        padding: 0 1; height: auto; width: 100%;
+    }
+    .window Input, .window Input:focus {
+        border: none; padding: 0; height: 1; background: $background; color: $foreground;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "leave", "leave", priority=True),
+        Binding("ctrl+c", "leave", "leave", priority=True),
+    ]
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+    def on_mount(self) -> None:
+        self._fit()
+
+    def on_resize(self, event: events.Resize) -> None:
+        self._fit()
+
+    def _fit(self) -> None:
+        """As wide as wanted, and never wider than the terminal."""
+        for window in self.query(".window"):
+            window.styles.width = min(self.WIDTH, max(self.app.size.width - 2, 1))
+        self.fit()
+
+    def fit(self) -> None:
+        """Called with the window's width set: draw what depends on it."""
+
+    @property
+    def inner_width(self) -> int:
+        """Cells for content within frame and padding."""
+        return max(1, min(self.WIDTH, self.app.size.width - 2) - 4)
+
+
+class Window(Widget):
+    """The frame; its title and the hint below are plain text."""
+
+    def __init__(self, *children: Widget, title: str, hint: str = "") -> None:
+        super().__init__(*children, classes="window")
+        self.border_title = Content(title)
+        self.border_subtitle = Content(hint)
+
+
+class Entry(Input):
+    """An input line that stands still: no blinking cursor to send over SSH."""
+
+    def __init__(self, value: str = "", placeholder: str = "") -> None:
+        super().__init__(value=value, placeholder=placeholder, select_on_focus=False)
+        self.cursor_blink = False
+
+
+class Listing(Painted):
+    """Lines of which one may be chosen; scrolls to keep it in sight."""
+
+    def __init__(self, styles: Styles) -> None:
+        super().__init__(styles)
+        self.at = 0
+        self.top = 0
+
+    def show(self, lines: Sequence[Line], width: int, height: int, *, cursor: bool = True) -> None:
+        """Paint `height` rows of `lines`, the chosen one on the cursor's ground."""
+        height = max(1, height)
+        self.styles.height = height
+        self.styles.width = width
+        last = max(0, len(lines) - 1)
+        self.at = max(0, min(self.at, last))
+        if cursor:
+            self.top = min(max(self.top, self.at - height + 1), self.at)
+        self.top = max(0, min(self.top, len(lines) - height))
+        shown = []
+        for y in range(self.top, self.top + height):
+            line = lines[y] if y < len(lines) else ()
+            shown.append(under_cursor(line, width) if cursor and y == self.at and y < len(lines) else line)
+        self.paint(shown, width)
+
+
+def columns(left: Sequence[Span], right: Sequence[Span], width: int) -> Line:
+    """`left` and, where there is room, `right` at the right edge."""
+    gap = width - width_of(left) - width_of(right)
+    return (*left, Span(" " * gap), *right) if gap >= 1 else tuple(left)
