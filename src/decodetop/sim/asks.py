@@ -70,7 +70,9 @@ def _max_tokens(sampling: dict[str, Any]) -> int:
         if value is None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            message = "1 validation error:\n  {'type': 'value_error', 'loc': ('body', '%s'), 'msg': '%s must be positive'}"
+            message = (
+                "1 validation error:\n  {'type': 'value_error', 'loc': ('body', '%s'), 'msg': '%s must be positive'}"
+            )
             raise Refused(message % (name, name), kind="Bad Request")
         return value
     return DEFAULT_TOKENS

@@ -118,7 +118,9 @@ class SimGpuProbe:
 
     source = "gpu"
 
-    def __init__(self, loads: LoadSource, clock: Clock, count: int = 2, *, period_s: float = 1.0, seed: int = 0) -> None:
+    def __init__(
+        self, loads: LoadSource, clock: Clock, count: int = 2, *, period_s: float = 1.0, seed: int = 0
+    ) -> None:
         self.period_s = period_s
         self.deadline_s = READ_TIMEOUT_S + 1.0
         self._loads = loads

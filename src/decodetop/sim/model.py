@@ -176,3 +176,7 @@ def noise(seed: int, stream: int, tick: int) -> float:
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
     return ((z ^ (z >> 31)) / 0xFFFFFFFFFFFFFFFF) * 2.0 - 1.0
+
+
+KV_CAPACITY = {1: 597_532, 2: 1_297_846}
+"""Tokens the recorded servers' KV pools held, by tensor parallel size."""

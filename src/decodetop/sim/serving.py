@@ -39,6 +39,7 @@ class Request:
     """A request being served. `sent_ns[i]` is when chunk i, of `chunk_tokens[i]` tokens, was written."""
 
     __slots__ = (
+        "admitted_ns",
         "answer",
         "ask",
         "cached",
@@ -57,6 +58,7 @@ class Request:
         self.answer = answer
         self.outlet = outlet
         self.received_ns = received_ns
+        self.admitted_ns = received_ns
         self.internal = internal
         self.cached = answer.cached_tokens
         self.prefill_left = max(1, len(ask.prompt) - answer.cached_tokens)
