@@ -207,10 +207,11 @@ def parents_of(items: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
 
 def same(one: Any, other: Any) -> bool:
     """Equal as JSON: unlike `==`, 1, 1.0 and true differ."""
-    return one is other or (one == other and _canonical(one) == _canonical(other))
+    return one is other or (one == other and canonical(one) == canonical(other))
 
 
-def _canonical(value: Any) -> str:
+def canonical(value: Any) -> str:
+    """A text that is the same for equal JSON, whatever the order of its fields."""
     return json.dumps(value, sort_keys=True)
 
 

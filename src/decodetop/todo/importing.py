@@ -86,7 +86,7 @@ def _matches(document: Document, entries: Sequence[Item]) -> list[int | None]:
                 del free[place]
 
     settle(lambda item: item.get("id") and (item["id"], _words(item)))
-    settle(lambda item: item.get("uuid"))
+    settle(lambda item: isinstance(item.get("uuid"), str) and item["uuid"])
     settle(_words)
     settle(lambda item: item.get("id"), _similar)
     return found

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodetop.todo.document import TODOWRITE_FIELDS, Document, Item, fold_content, same, with_ids
+from decodetop.todo.document import TODOWRITE_FIELDS, Document, Item, canonical, fold_content, same, with_ids
 
 _ABSENT: Any = object()
 
@@ -116,9 +117,24 @@ def _value(before: Any, here: Any, there: Any) -> Any:
 
 
 def _list(before: list[Any], here: list[Any], there: list[Any]) -> list[Any]:
-    """What neither side took away, then what either added."""
-    kept = [entry for entry in there if _within(entry, here) or not _within(entry, before)]
-    return kept + [entry for entry in here if not _within(entry, there) and not _within(entry, before)]
+    """What neither side took away, in their order, then what we added. Equal entries are told apart by their number."""
+    counts = [Counter(map(canonical, entries)) for entries in (before, here, there)]
+    left = {entry: _count(*(count[entry] for count in counts)) for entry in {**counts[1], **counts[2]}}
+    merged = []
+    for entry in (*there, *here):
+        if left[canonical(entry)] > 0:
+            left[canonical(entry)] -= 1
+            merged.append(entry)
+    return merged
+
+
+def _count(before: int, here: int, there: int) -> int:
+    """How often an entry stays: as the side that changed it says; the same change on both sides counts once."""
+    if here >= before and there >= before:
+        return max(here, there)
+    if here <= before and there <= before:
+        return min(here, there)
+    return here + there - before
 
 
 def _order(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str], kept: Mapping[str, Any]) -> list[str]:

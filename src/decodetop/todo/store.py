@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from decodetop.errors import DataError
 from decodetop.todo.atomic import locked, real_path, replace, sweep, sync_folder, write_error
-from decodetop.todo.document import SCHEMA, Document, ShapeError, bytes_of, same, unnamed_document, with_ids
+from decodetop.todo.document import SCHEMA, Document, ShapeError, bytes_of, normalise, same, unnamed_document, with_ids
+from decodetop.todo.formats.todowrite import lists_in_text
 from decodetop.todo.merge import heal
 
 FILE_NAME = "todo.json"
@@ -31,18 +35,29 @@ class BrokenFileError(DataError):
         self.data = data
 
 
+class NewerSchemaError(DataError):
+    """A later decodetop wrote the file: it may be shown, not written."""
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """`whole` is False if the file does not hold all of the document: it is to be written even if nobody edits."""
+
+    document: Document
+    whole: bool = True
+
+
 class TodoStore:
     """`read` and `update` block on the disk; they may be called from any thread."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
 
-    def read(self, base: Document | None = None) -> Document:
-        """What the file holds, seen against `base` (what was known of it before); empty if there is no file.
+    def read(self) -> Document:
+        """What the file holds; empty if there is no file.
 
         Raises BrokenFileError if it is no checklist and DataError if it can't be read.
         """
-        return self._parsed(self.read_bytes(), base)
+        return self.parse(self.read_bytes()).document
 
     def read_bytes(self) -> bytes | None:
         """None if there is no file. Raises DataError."""
@@ -75,12 +90,13 @@ class TodoStore:
             sweep(target)
             for _ in range(_TRIES):
                 data = self.read_bytes()
-                theirs, whole = self._theirs(target, data, base, over_broken)
+                seen = self._seen(data, base, over_broken)
+                theirs = seen.document
                 ours = change(theirs)
-                if whole and same(ours.fields, theirs.fields) and same(ours.items, theirs.items):
+                if seen.whole and same(ours.fields, theirs.fields) and same(ours.items, theirs.items):
                     return ours
-                self._refuse_newer(theirs)
-                if replace(target, bytes_of(ours), lambda seen=data: self.read_bytes() == seen):  # type: ignore[misc]
+                self.refuse_newer(theirs)
+                if replace(target, bytes_of(ours), partial(self._holds, data)):
                     return ours
         raise DataError(f"{self.path} keeps changing under the edit", "another program rewrites it all the time")
 
@@ -99,22 +115,13 @@ class TodoStore:
             raise write_error(target, error) from error
         return aside
 
-    def _theirs(
-        self, target: Path, data: bytes | None, base: Document | None, over_broken: Document | None
-    ) -> tuple[Document, bool]:
-        """What the file holds, and whether that is all of it."""
-        try:
-            return self._parsed(data, base), data is not None
-        except BrokenFileError as error:
-            aside = self.keep_aside(error.data)
-            if over_broken is not None:
-                return over_broken, False
-            hint = f"a copy is in {aside.name}; mend the file, or move it away and `decodetop todo import` the copy"
-            raise BrokenFileError(error.message, hint, error.data) from error
+    def parse(self, data: bytes | None, base: Document | None = None) -> Seen:
+        """The document in the file's bytes (None = no file), seen against `base`: what was known of it before.
 
-    def _parsed(self, data: bytes | None, base: Document | None) -> Document:
+        Raises BrokenFileError.
+        """
         if data is None:  # gone from disk is not "all items removed": what was known of it is written again
-            return base or Document()
+            return Seen(document=base or Document(), whole=not (base and base.items))
         try:
             if not data.strip() and base is not None and base.items:
                 raise ShapeError("it is empty")  # another program is about to fill it, or was stopped before it did
@@ -122,13 +129,31 @@ class TodoStore:
         except (ValueError, RecursionError) as error:
             hint = "mend the file, or move it away and `decodetop todo import` it: whole items are saved"
             raise BrokenFileError(f"{self.path} is not a checklist: {_reason(error)}", hint, data) from error
-        return with_ids(read) if base is None else heal(read, base)
+        cold = with_ids(read)
+        if base is None:
+            return Seen(document=cold)
+        document = heal(read, base)
+        return Seen(document=document, whole=same(document.items, cold.items))
 
-    def _refuse_newer(self, theirs: Document) -> None:
+    def _seen(self, data: bytes | None, base: Document | None, over_broken: Document | None) -> Seen:
+        try:
+            return self.parse(data, base)
+        except BrokenFileError as error:
+            aside = self.keep_aside(error.data)
+            if over_broken is not None:
+                return Seen(document=over_broken, whole=False)
+            hint = f"a copy is in {aside.name}; mend the file, or move it away and `decodetop todo import` the copy"
+            raise BrokenFileError(error.message, hint, error.data) from error
+
+    def _holds(self, data: bytes | None) -> bool:
+        return self.read_bytes() == data
+
+    def refuse_newer(self, theirs: Document) -> None:
+        """Raises NewerSchemaError if a later decodetop wrote what was read."""
         schema = theirs.schema
         if schema != SCHEMA or isinstance(schema, bool):
             message = f"{self.path} has schema {schema!r}; this decodetop writes schema {SCHEMA} and leaves it alone"
-            raise DataError(message, "a newer decodetop wrote it: use that one, or another --investigation DIR")
+            raise NewerSchemaError(message, "a newer decodetop wrote it: use that one, or another --investigation DIR")
 
 
 def _json(data: bytes) -> Any:
@@ -143,3 +168,12 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ShapeError):
         return str(error)
     return "its JSON is nested too deeply" if isinstance(error, RecursionError) else f"{error}"
+
+
+def salvaged(data: bytes) -> Document:
+    """The whole items of a broken file, so that they can be shown."""
+    found = lists_in_text(data.decode("utf-8", "replace"))
+    if not found:
+        return Document()
+    longest = max(found, key=lambda one: len(one.entries))
+    return with_ids(Document(items=tuple(map(normalise, longest.entries))))

@@ -1,0 +1,44 @@
+"""What the investigation asks: `investigation.json`, {"schema": 1, "question": "..."}; unknown fields are kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from decodetop.errors import DataError
+from decodetop.todo.atomic import locked, real_path, replace, sweep
+
+FILE_NAME = "investigation.json"
+SCHEMA = 1
+
+
+def read_question(folder: Path) -> str | None:
+    """None if it has not been written. Raises DataError if the file can't be read."""
+    question = _read(folder / FILE_NAME).get("question")
+    return question if isinstance(question, str) and question.strip() else None
+
+
+def write_question(folder: Path, question: str) -> None:
+    """Raises DataError; the old file is intact then."""
+    target = real_path(folder / FILE_NAME)
+    with locked(target):
+        sweep(target)
+        whole = {"schema": SCHEMA, **_read(target), "question": " ".join(question.split())}
+        if whole["schema"] != SCHEMA:
+            raise DataError(f"{target} has schema {whole['schema']!r}; this decodetop writes schema {SCHEMA}")
+        replace(target, json.dumps(whole, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        parsed = json.loads(path.read_bytes().decode("utf-8-sig"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise DataError(f"can't read {path}: {error.strerror}", "check its permissions") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON: {error}", 'it should be {"schema": 1, "question": "..."}') from error
+    if not isinstance(parsed, dict):
+        raise DataError(f"{path} holds no object", 'it should be {"schema": 1, "question": "..."}')
+    return parsed
