@@ -11,6 +11,10 @@ from decodetop.core.sample import Reading
 GpuState = Literal["ok", "lost", "denied", "stalled", "broken"]
 
 
+NOT_ON_PCIE = "not on PCIe (C2C or on the package)"
+"""The reason that stands for the PCIe fields of a chip without a PCIe link of its own."""
+
+
 class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process that holds memory on the GPU. `memory_bytes` is None where the driver does not tell."""
 

@@ -8,13 +8,10 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from decodetop.core.words import UNKNOWN, duration, gib, number, percent
-from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading
+from decodetop.gpu.reading import NOT_ON_PCIE, Gpu, GpuProcess, GpuReading
 
 Severity = Literal["quiet", "info", "suspect", "alarm"]
 """quiet = normal, drawn dim; info = worth knowing; suspect = look at it; alarm = something is wrong now."""
-
-ON_PACKAGE = "not on PCIe (C2C or on the package)"
-"""The reason a probe gives where a chip has no PCIe link of its own."""
 
 IDLE_BIT = 0x1
 
@@ -81,7 +78,7 @@ def busy(gpu: Gpu) -> bool | None:
 def pcie(gpu: Gpu) -> str:
     """`gen5 x16`, `gen1 x16 idle`, `gen4 x8 of x16`, `gen1 x16 of gen4`; a link may sleep while the GPU does."""
     if gpu.pcie_gen is None and gpu.pcie_width is None:
-        return "on package" if gpu.reasons.get("pcie_gen") == ON_PACKAGE else UNKNOWN
+        return "on package" if gpu.reasons.get("pcie_gen") == NOT_ON_PCIE else UNKNOWN
     now = [f"gen{gpu.pcie_gen}" if gpu.pcie_gen else "gen?", f"x{gpu.pcie_width}" if gpu.pcie_width else "x?"]
     most = []
     slow = _below(gpu.pcie_gen, gpu.pcie_gen_max)
@@ -234,7 +231,7 @@ def markdown(reading: GpuReading, now_ns: int | None = None) -> list[str]:
     """The report's section."""
     out = ["## GPUs", "", _headline(reading), ""]
     out += [
-        "| # | name | SM MHz | mem MHz | PCIe | memory used / reserved / free GiB | busy | DRAM | power W | °C | limits |",
+        "| # | name | SM MHz | mem MHz | PCIe | used / reserved / free GiB | busy | DRAM | power W | °C | limits |",
         "|--:|---|--:|--:|---|--:|--:|--:|--:|--:|---|",
     ]
     for gpu in reading.gpus:

@@ -1,0 +1,57 @@
+"""Names of the processes that hold a GPU. NVML gives the host's pids, which mean nothing in a container."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from decodetop.gpu.reading import GpuProcess
+
+_INITIAL_PID_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO of the kernel: the same on every Linux."""
+
+
+class ProcessNames:
+    """`proc` is /proc but in tests."""
+
+    def __init__(self, proc: Path = Path("/proc")) -> None:
+        self._proc = proc
+
+    def named(self, listed: list[tuple[int, int | None]]) -> tuple[GpuProcess, ...]:
+        """(pid, bytes) with names; a name is None where the pid is not this namespace's."""
+        ours = self._sees_host_pids()
+        return tuple(
+            GpuProcess(pid=pid, memory_bytes=memory, name=self._name(pid) if ours or self._uses_gpu(pid) else None)
+            for pid, memory in listed
+        )
+
+    def gone(self, processes: tuple[GpuProcess, ...]) -> bool:
+        """One of those that had a name has ended."""
+        return any(one.name is not None and not (self._proc / str(one.pid)).exists() for one in processes)
+
+    def _sees_host_pids(self) -> bool:
+        try:
+            return str((self._proc / "self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE
+        except OSError:
+            return False
+
+    def _uses_gpu(self, pid: int) -> bool:
+        """In another namespace the number may be an unrelated process's: believe it if CUDA is mapped there."""
+        try:
+            with (self._proc / str(pid) / "maps").open("rb") as maps:
+                return any(b"libcuda.so" in line or b"/dev/nvidia" in line for line in maps)
+        except OSError:
+            return False
+
+    def _name(self, pid: int) -> str | None:
+        """`sglang::scheduler` or `python3 -m vllm.entrypoints...`: never an option's value, which may be a secret."""
+        try:
+            command = (self._proc / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace")
+            words = re.split(r"[\0\s]+", command.strip("\0 "))
+            if not words or not words[0]:
+                return (self._proc / str(pid) / "comm").read_text("utf-8", "replace").strip() or None
+        except OSError:
+            return None
+        program = words[0] if "::" in words[0] else words[0].rsplit("/", 1)[-1]
+        module = re.fullmatch(r"[\w.]+", words[2]) if len(words) > 2 and words[1] == "-m" else None
+        return f"{program} -m {module.group()}" if module else program
