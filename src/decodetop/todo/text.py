@@ -14,7 +14,7 @@ UNKNOWN_MARK = "?"
 """Of a status nobody here knows; it is written out behind the words."""
 
 _BOXES = {"completed": "[x]", "cancelled": "[x]"}
-_MARKUP = re.compile(r"([\\`*<>|\[\]~]|(?<![^\W_])_|_(?![^\W_]))")
+_MARKUP = re.compile(r"([\\`*<>|\[\]~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_]))")
 """What GitHub would read as markup; `_` inside a word is safe, and flags are full of it."""
 
 
