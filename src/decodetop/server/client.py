@@ -7,6 +7,8 @@ A GET is not harmless: SGLang's `/start_profile` starts a profile and `/health` 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import ssl
 from collections.abc import Mapping
 from typing import Any
@@ -94,6 +96,10 @@ class SafeClient:
         self._key = api_key
         self._http: httpx.AsyncClient | None = None
 
+    @property
+    def has_key(self) -> bool:
+        return self._key is not None
+
     async def get(self, engine: Engine, path: str, timeout_s: float = REQUEST_S) -> Answer:
         """Raises PathRefused, or NoAnswer (down, hung, not_a_server)."""
         if path not in SAFE[engine]:
@@ -106,7 +112,7 @@ class SafeClient:
             await asyncio.wait({late.task})
             if not late.task.cancelled():
                 late.task.exception()  # seen: asyncio would print it otherwise
-            raise NoAnswer("hung", f"{self.endpoint}{path}: no answer within {timeout_s:g} s") from None
+            raise NoAnswer("hung", f"no answer within {timeout_s:g} s to {path}") from None
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             raise self._no_answer(path, error) from None
         took_ms = (self._clock.now_ns() - started_ns) / SECOND_NS * 1000
@@ -138,25 +144,36 @@ class SafeClient:
                 size += len(part)
                 if size > BODY_MAX_BYTES:
                     limit = BODY_MAX_BYTES >> 20
-                    raise NoAnswer("not_a_server", f"{self.endpoint}{path}: the answer is longer than {limit} MiB")
+                    raise NoAnswer("not_a_server", f"its answer to {path} is longer than {limit} MiB")
                 parts.append(part)
             return response.status_code, response.headers.get("content-type", ""), b"".join(parts)
 
     def _no_answer(self, path: str, error: Exception) -> NoAnswer:
-        what = self.clean(str(error) or type(error).__name__)
+        what = self.clean(_root_words(error))
         if isinstance(error, httpx.ConnectError):
             if "ssl" in what.lower() or "certificate" in what.lower():
-                return NoAnswer("down", f"{self.endpoint}: TLS failed: {what}", "check the scheme and the certificate")
-            return NoAnswer(
-                "down", f"{self.endpoint}: no connection: {what}", "is the server running and the port right?"
-            )
+                return NoAnswer("down", f"TLS failed: {what}", "check the scheme and the certificate")
+            return NoAnswer("down", what, "is the server running, and is the port right?")
         if isinstance(error, httpx.RemoteProtocolError) and "illegal" in what.lower():
-            return NoAnswer("not_a_server", f"{self.endpoint}: does not speak HTTP: {what}", "check the port")
+            return NoAnswer("not_a_server", f"does not speak HTTP: {what}", "check the port")
         if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol)):
-            return NoAnswer(
-                "down", f"{self.endpoint}: not an address: {what}", "use for example http://127.0.0.1:30000"
-            )
-        return NoAnswer("down", f"{self.endpoint}{path}: the connection broke: {what}")
+            return NoAnswer("down", f"not an address: {what}", "use for example http://127.0.0.1:30000")
+        return NoAnswer("down", f"the connection broke at {path}: {what}")
+
+
+def _root_words(error: BaseException) -> str:
+    """What the system said, below the layers that say less (`All connection attempts failed`)."""
+    words = str(error) or type(error).__name__
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, BaseExceptionGroup):
+            below = below.exceptions[0]
+            continue
+        if isinstance(below, OSError) and below.errno is not None:
+            said = below.strerror if isinstance(below, socket.gaierror) else os.strerror(below.errno)
+            return (said or words).lower()
+        below = below.__cause__ or below.__context__
+    return words
 
 
 def base_url(endpoint: str) -> str:

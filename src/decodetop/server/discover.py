@@ -84,7 +84,7 @@ class Proc:
 
     def hosts(self) -> frozenset[str]:
         addresses = {one.address.partition("%")[0].lower() for all in psutil.net_if_addrs().values() for one in all}
-        return frozenset(addresses | {"localhost", "127.0.0.1", "::1", "0.0.0.0", socket.gethostname().lower()})
+        return frozenset(addresses | {"0.0.0.0", socket.gethostname().lower()})
 
     def tunnels(self) -> frozenset[int]:
         pids = {p.pid for p in psutil.process_iter(["name"]) if (p.info["name"] or "") in TUNNELS}
@@ -111,7 +111,7 @@ def scan(proc: Proc, named: Sequence[str] = ()) -> Scan:
 def is_local(endpoint: str, seen: Scan) -> bool:
     """Whether the address is this box's and no tunnel to another."""
     host, port = host_port(endpoint)
-    here = host in seen.hosts or host.startswith("127.")
+    here = host in seen.hosts or host in ("localhost", "::1") or host.startswith("127.")
     return here and port not in seen.tunnels
 
 

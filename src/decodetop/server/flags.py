@@ -86,13 +86,6 @@ def merge_flags(
     return tuple(flags)
 
 
-def differs(flag: Flag) -> bool:
-    """Whether the server runs with something else than it was asked for (`auto` asks for nothing)."""
-    if flag.requested is None or flag.resolved is None or flag.requested.lower() in ("auto", "none", ""):
-        return False
-    return _plain(flag.requested) != _plain(flag.resolved)
-
-
 def shown(name: str, value: object) -> str | None:
     """A setting's value as text without keys; None for null. A secret's value is masked whatever it is."""
     if value is None:
@@ -127,11 +120,3 @@ def _arguments(argv: Sequence[str]) -> Sequence[str]:
 def _canonical(typed: str, aliases: Mapping[str, str]) -> str:
     name = typed.replace("-", "_")
     return aliases.get(name, name)
-
-
-def _plain(text: str) -> str:
-    text = text.strip().lower()
-    try:
-        return repr(float(text))
-    except ValueError:
-        return text

@@ -74,6 +74,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """One inference server, by endpoint. None = not known, and `reasons[field]` says why.
 
     `generated_tok_s` is live (never a frozen gauge). `accept_length` includes the bonus token.
+    None without a reason: `speculative_algorithm` = off, `quantization` = none.
     `kv_usage` is 0..1 of `kv_capacity_tokens`. `local` = it runs on this box, so this box's GPUs are its own.
     """
 

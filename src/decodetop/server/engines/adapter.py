@@ -16,6 +16,7 @@ from decodetop.server.redact import redact_text
 Ask = Callable[[str], Awaitable[Answer]]
 """GET one of the engine's safe paths. Raises client.NoAnswer."""
 
+NO_SPECULATION = "no speculation"
 AUTO = "auto: taken from the model's own configuration"
 
 
@@ -70,7 +71,6 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     itl_per_event: bool = False
     accept_gauge: float | None = None
     started_s: float | None = None
-    kv_dtype: str | None = None
     speculating: bool = False
     reasons: dict[str, str] = {}
 
@@ -166,7 +166,7 @@ def counted(scrape: Scrape, table: MetricTable, ttft: Histogram | None, itl: His
 def scraped(answer: Answer, wanted: frozenset[str]) -> Scrape:
     """Raises NoAnswer if `/metrics` did not give a scrape."""
     if not answer.ok:
-        raise NoAnswer("down" if answer.code >= 500 else "up", f"/metrics answered {answer.code}")
+        raise NoAnswer("down" if answer.code in (502, 503, 504) else "up", f"/metrics answered {answer.code}")
     scrape = parse(answer.text(), wanted)
     if scrape.empty and answer.content_type.startswith("text/html"):
         raise NoAnswer("not_a_server", "/metrics answered a web page")

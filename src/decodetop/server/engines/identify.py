@@ -27,6 +27,10 @@ OWNERS: dict[str, Engine] = {
 """`owned_by` of `/v1/models`. Ollama says `library` there and is asked further."""
 
 
+KEY_MISSING = "set DECODETOP_API_KEY or api_key_file"
+KEY_REFUSED = "it refuses the key given"
+
+
 class NeedsKey(NoAnswer):
     """It is up and wants a key. `engine` is what could be told without one."""
 
@@ -53,14 +57,16 @@ def adapter_of(engine: Engine) -> Adapter:
             return Listed(engine)
 
 
-async def identify(get: Get, endpoint: str) -> Engine:
+async def identify(get: Get, has_key: bool) -> Engine:
     """Raises NoAnswer: down, hung, starting, needs_key (NeedsKey) or not_a_server."""
     models = await get("unknown", "/v1/models")
     if models.denied:
         engine = await _behind_a_key(get, models)
-        raise NeedsKey(engine, f"{endpoint} is up and needs a key", "set DECODETOP_API_KEY or api_key_file")
+        raise NeedsKey(engine, KEY_REFUSED if has_key else KEY_MISSING, "set DECODETOP_API_KEY or api_key_file")
     if models.code == 503:
-        raise NoAnswer("starting", f"{endpoint} answers 503: it is loading")
+        raise NoAnswer("starting", "it answers 503: it is loading")
+    if models.code in (502, 504):
+        raise NoAnswer("down", f"a gateway answers {models.code}: its server is away")
     entry = first_model(models.json()) if models.ok else {}
     owner = OWNERS.get(str(entry.get("owned_by")))
     if owner is not None:
@@ -71,8 +77,8 @@ async def identify(get: Get, endpoint: str) -> Engine:
             return engine
     if entry.get("id"):
         return "unknown"
-    what = "a web page" if models.content_type.startswith("text/html") else f"{models.code} for /v1/models"
-    raise NoAnswer("not_a_server", f"{endpoint} is no inference server: it answers {what}", "check the address")
+    what = "a web page" if models.content_type.startswith("text/html") else f"{models.code} to /v1/models"
+    raise NoAnswer("not_a_server", f"it answers {what}", "check the address")
 
 
 _SIGNS: tuple[tuple[str, tuple[str, ...], Engine], ...] = (

@@ -71,8 +71,8 @@ class LlamaCpp:
         if flags is None or "cache_type_k" not in flags:
             reasons["kv_dtype"] = "not asked for: f16 unless it was built otherwise"
         draft = None if flags is None else text_of(flags.get("model_draft"))
-        if flags is not None and draft is None:
-            reasons["speculative_algorithm"] = "off"
+        if flags is None:
+            reasons["speculative_algorithm"] = "only its command line says it, and that can't be seen from here"
         return Facts(
             version=text_of(props.get("build_info")),
             model=text_of(props.get("model_path")) or text_of(entry.get("id")),

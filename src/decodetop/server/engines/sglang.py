@@ -16,6 +16,7 @@ import msgspec
 
 from decodetop.server.client import Answer, NoAnswer
 from decodetop.server.engines.adapter import (
+    NO_SPECULATION,
     Ask,
     Facts,
     Look,
@@ -96,7 +97,6 @@ TELLING = (
 
 NO_METRICS = "started without --enable-metrics"
 NOT_TOLD = "/server_info did not answer"
-OFF = "off"
 
 
 class SGLang:
@@ -150,10 +150,7 @@ def facts_of(info: Mapping[str, Any]) -> Facts:
     resolved = _resolved(info, state, decode, dp)
     algorithm = text_of(info.get("speculative_algorithm"))
     if algorithm is None:
-        for field in ("speculative_algorithm", "speculative_steps", "speculative_draft_tokens", "accept_length"):
-            reasons[field] = OFF
-    if info.get("quantization") is None:
-        reasons["quantization"] = "none asked for"
+        reasons["accept_length"] = NO_SPECULATION
     launched = text_of(info.get("launch_command"))
     return Facts(
         version=text_of(info.get("version")),

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from decodetop.server.engines.adapter import (
+    NO_SPECULATION,
     Ask,
     Facts,
     Look,
@@ -69,13 +70,16 @@ class VLLM:
         told = facts_of(flags)
         scrape = await ask("/metrics")
         config = cache_config(parse(scrape.text(), WANTED)) if scrape.ok else {}
+        reasons = dict(told.reasons)
         return msgspec.structs.replace(
             told,
             version=version,
+            kv_dtype=dtype_word(config.get("cache_dtype"), "kv_dtype", reasons),
             model=text_of(entry.get("root")) or told.model,
             served_name=text_of(entry.get("id")),
             context_length=whole_of(entry.get("max_model_len")) or told.context_length,
             resolved={name: config[name] for name in _CACHE_SETTINGS if config.get(name, "None") != "None"},
+            reasons=reasons,
         )
 
     async def look(self, ask: Ask, facts: Facts) -> Look:
@@ -106,13 +110,10 @@ def facts_of(flags: Mapping[str, str] | None) -> Facts:
         reasons["attention_backend"] = LOG_ONLY
     if "max_num_seqs" not in flags:
         reasons["max_running"] = "the default depends on version and GPU; " + LOG_ONLY
-    if "quantization" not in flags:
-        reasons["quantization"] = "none asked for"
     on, largest, batches = _graphs(flags, reasons)
     method, tokens = _speculation(flags)
     if method is None:
-        for field in ("speculative_algorithm", "speculative_draft_tokens", "accept_length"):
-            reasons[field] = "off"
+        reasons["accept_length"] = NO_SPECULATION
     return Facts(
         model=text_of(flags.get("model")),
         tp=tp,
@@ -145,7 +146,6 @@ def look_at(scrape: Scrape) -> Look:
     ttft, itl = histogram(scrape, METRICS.ttft), histogram(scrape, METRICS.itl)
     started = scrape.total("process_start_time_seconds")
     counters = counted(scrape, METRICS, ttft, itl)
-    kv_dtype = dtype_word(cache_config(scrape).get("cache_dtype"), "kv_dtype", reasons)
     running = count(gauge(scrape, METRICS.running, "running", reasons))
     if scrape.empty or running is None:
         reasons["running"] = NO_STATS
@@ -160,7 +160,6 @@ def look_at(scrape: Scrape) -> Look:
         itl=itl,
         itl_per_event=bool(counters.spec_drafts),
         started_s=started,
-        kv_dtype=kv_dtype,
         speculating=bool(counters.spec_drafts),
         reasons=reasons,
     )

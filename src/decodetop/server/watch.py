@@ -1,0 +1,190 @@
+"""One server, watched: identified, its facts learnt and looked at again and again. A hung one holds up itself only."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import msgspec
+
+from decodetop.core.clock import SECOND_NS, Clock, Late, within
+from decodetop.core.thread import CallThread
+from decodetop.server.client import NoAnswer, SafeClient
+from decodetop.server.compose import explained, failed, placed, with_facts, with_look
+from decodetop.server.discover import Found
+from decodetop.server.engines.adapter import Adapter, Facts, Look
+from decodetop.server.engines.identify import NeedsKey, adapter_of, identify
+from decodetop.server.modelfile import Declared, completed, declared
+from decodetop.server.rates import History, Tally
+from decodetop.server.reading import Engine, Server
+
+FACTS_S = 60.0
+"""How often what changes with a restart only is asked again."""
+INCOMPLETE_S = 10.0
+FILE_S = 1.0
+KEY_S = 10.0
+"""How often a server that wants a key is asked whether it still does."""
+
+
+class Watch:
+    """`server` is what is known now; `poll` renews it and never raises for what the server does."""
+
+    def __init__(
+        self, endpoint: str, clock: Clock, thread: CallThread, *, explicit: bool, api_key: str | None = None
+    ) -> None:
+        """`explicit`: named by the operator. The key is sent to such an endpoint only."""
+        self.endpoint = endpoint
+        self.explicit = explicit
+        self.found: Found | None = None
+        self.gone_ns: int | None = None
+        self.asked = False
+        self.server = Server(endpoint=endpoint, status_message="not asked yet")
+        self._clock = clock
+        self._thread = thread
+        self._client = SafeClient(endpoint, clock, api_key if explicit else None)
+        self._local = True
+        self._lock = asyncio.Lock()
+        self._adapter: Adapter | None = None
+        self._facts = Facts()
+        self._facts_due_ns = 0
+        self._facts_task: asyncio.Task[None] | None = None
+        self._key_due_ns = 0
+        self._wants_key: NeedsKey | None = None
+        self._history = History()
+
+    def place(self, found: Found | None, local: bool) -> None:
+        """What the last look at the box said. Another process at this address is another server."""
+        was, self.found, self._local = self.found, found, local
+        if found is not None:
+            self.gone_ns = None
+        elif was is not None:
+            self.gone_ns = self._clock.now_ns()
+        if found is not None and (was is None or was.root_pid != found.root_pid):
+            self._facts_due_ns = 0
+            if was is not None:
+                self._forget()
+                self.server = Server(endpoint=self.endpoint, status_message="not asked yet")
+                self.asked = False
+
+    async def poll(self) -> None:
+        async with self._lock:
+            try:
+                await self._poll()
+            except NoAnswer as no:
+                self._fail(no)
+            self.server = explained(self.server)
+            self.asked = True
+
+    async def close(self) -> None:
+        if self._facts_task is not None:
+            self._facts_task.cancel()
+            await asyncio.wait({self._facts_task})
+        await self._client.close()
+
+    async def _poll(self) -> None:
+        if self._adapter is None or (self._wants_key is not None and self._clock.now_ns() >= self._key_due_ns):
+            await self._meet()
+        assert self._adapter is not None
+        started_ns = self._clock.now_ns()
+        look = await self._adapter.look(partial(self._client.get, self._adapter.engine), self._facts)
+        took_ms = (self._clock.now_ns() - started_ns) / SECOND_NS * 1000
+        self._take(look, took_ms)
+        if self._wants_key is None and self._clock.now_ns() >= self._facts_due_ns:
+            self._learn_later()
+
+    async def _meet(self) -> None:
+        """Find out who answers; learn its facts before the first look, for they say how to read it."""
+        try:
+            engine = await identify(self._client.get, self._client.has_key)
+        except NeedsKey as wants:
+            self._wants_key = wants
+            self._key_due_ns = self._clock.now_ns() + int(KEY_S * SECOND_NS)
+            engine = wants.engine if self.found is None else self.found.engine
+            if engine in ("sglang", "vllm"):
+                # their figures are open although their models are not
+                self._adapter = self._adapter or adapter_of(engine)
+            return
+        self._wants_key = None
+        if self._adapter is None or self._adapter.engine != engine:
+            self._adapter = adapter_of(engine)
+            self._history.clear()
+        await self._learn(self._adapter)
+
+    async def _learn(self, adapter: Adapter) -> None:
+        flags = None if self.found is None else self.found.flags
+        facts = await adapter.facts(partial(self._client.get, adapter.engine), flags)
+        if self.found is not None and facts.model is not None:
+            seen = await self._declared(facts.model)
+            facts = facts if seen is None else completed(facts, seen)
+        self._facts = facts
+        period_s = FACTS_S if facts.complete else INCOMPLETE_S
+        self._facts_due_ns = self._clock.now_ns() + int(period_s * SECOND_NS)
+
+    async def _declared(self, model: str) -> Declared | None:
+        """None too when the disk does not answer: the server is not kept waiting for a file."""
+        try:
+            return await within(self._clock, FILE_S, self._thread.call(partial(declared, model)))
+        except Late:
+            return None
+
+    def _learn_later(self) -> None:
+        """SGLang's `/server_info` waits for its scheduler and may never come: not in the way of the next look."""
+        if self._facts_task is None or self._facts_task.done():
+            self._facts_due_ns = self._clock.now_ns() + int(INCOMPLETE_S * SECOND_NS)
+            self._facts_task = asyncio.ensure_future(self._relearn())
+
+    async def _relearn(self) -> None:
+        try:
+            if self._adapter is not None:
+                await self._learn(self._adapter)
+        except NoAnswer:
+            return  # the facts of before stand; the next look says what is wrong
+
+    def _take(self, look: Look, took_ms: float) -> None:
+        rates = None
+        if look.counters is not None:
+            tally = Tally(
+                t_ns=self._clock.now_ns(),
+                basis=look.basis,
+                counters=look.counters,
+                ttft=look.ttft,
+                itl=look.itl,
+                per_event=look.itl_per_event,
+            )
+            if self._history.push(tally):
+                self._facts_due_ns = 0
+            rates = self._history.rates()
+        server = with_look(self._base(), look, rates, took_ms)
+        status, message = ("up", None) if self._wants_key is None else ("needs_key", self._wants_key.message)
+        self.server = msgspec.structs.replace(server, status=status, status_message=message)
+
+    def _fail(self, no: NoAnswer) -> None:
+        status, message = no.status, self._client.clean(no.message)
+        if status == "down":
+            self._forget()
+            if self.found is not None and not self.found.listening:
+                status, message = "starting", f"process {self.found.root_pid} runs, its port is not open yet"
+            elif self.gone_ns is not None:
+                message = "its process has ended"
+        elif status == "up" and self._wants_key is not None:
+            status, message = "needs_key", self._wants_key.message
+        # one that is down keeps what was known of it, so that one can see what is down
+        base = self._base()
+        if self._adapter is None and self.server.model is not None:
+            base = msgspec.structs.replace(self.server, root_pid=base.root_pid, processes=base.processes)
+        self.server = failed(base, status, message)
+
+    def _base(self) -> Server:
+        engine: Engine = "unknown" if self._adapter is None else self._adapter.engine
+        if self._wants_key is not None and engine == "unknown":
+            engine = self._wants_key.engine
+        server = placed(self.endpoint, engine, self._local, self.found)
+        telling = () if self._adapter is None else self._adapter.telling
+        return with_facts(server, self._facts, self.found, telling)
+
+    def _forget(self) -> None:
+        """The next to answer here may be another server."""
+        self._adapter = None
+        self._wants_key = None
+        self._facts = Facts()
+        self._history.clear()
