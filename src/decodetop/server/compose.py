@@ -100,10 +100,9 @@ def failed(server: Server, status: Status, message: str) -> Server:
 
 def explained(server: Server) -> Server:
     """Every missing value with its word; what is off by being absent needs none."""
-    unsaid = (
-        f"{ENGINE_NAMES[server.engine]} does not say" if server.engine != "unknown" else "it is not known what runs"
-    )
-    needed = (set(_FACTS) | set(_LIVE)) - (_OFF_WHEN_NONE if server.engine != "unknown" else set())
+    known = server.engine != "unknown"
+    unsaid = f"{ENGINE_NAMES[server.engine]} does not say" if known else "the engine is not known"
+    needed = (set(_FACTS) | set(_LIVE)) - (_OFF_WHEN_NONE if known else set())
     absent = {field: unsaid for field in sorted(needed) if getattr(server, field) is None}
     return _reasoned(server, absent | server.reasons)
 

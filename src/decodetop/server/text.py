@@ -174,7 +174,17 @@ def _details(server: Server) -> list[str]:
     lines = [f"{word:<12} {value}" for word, value in rows]
     changed = [f"{flag}: asked {asked}, runs {runs}" for flag, asked, runs, other in flag_rows(server) if other]
     lines += [f"{'differs':<12} {line}" for line in changed]
-    return lines + [f"{'not known':<12} {field}: {why}" for field, why in sorted(server.reasons.items())]
+    return lines + [f"{'not known':<12} {fields}: {why}" for fields, why in unknown(server)]
+
+
+def unknown(server: Server) -> list[tuple[str, str]]:
+    """What is not known and why: fields of one reason together. Nothing for a server that gives nothing."""
+    if server.status in ("down", "not_a_server"):
+        return []
+    fields: dict[str, list[str]] = {}
+    for field, why in server.reasons.items():
+        fields.setdefault(why, []).append(field)
+    return [(", ".join(sorted(names)), why) for why, names in sorted(fields.items())]
 
 
 def _facts(server: Server) -> Iterable[tuple[str, str]]:
@@ -182,7 +192,8 @@ def _facts(server: Server) -> Iterable[tuple[str, str]]:
     yield "state", f"{state}: {server.status_message}" if server.status_message else state
     yield "endpoint", server.endpoint
     yield "model", server.model or UNKNOWN
-    yield "running", f"{number_plain(server.running)}, queued {number_plain(server.queued)}"
+    if server.running is not None or server.queued is not None:
+        yield "running", f"{number_plain(server.running)}, queued {number_plain(server.queued)}"
     yield "decode", f"{rate(server.generated_tok_s)} tok/s" if server.generated_tok_s is not None else UNKNOWN
     yield "prefill", f"{rate(server.prompt_tok_s)} tok/s" if server.prompt_tok_s is not None else UNKNOWN
     for word, seen in (("ITL", server.itl), ("TTFT", server.ttft)):
@@ -194,7 +205,7 @@ def _facts(server: Server) -> Iterable[tuple[str, str]]:
     yield "attention", server.attention_backend or UNKNOWN
     yield "weights", weights(server) or UNKNOWN
     yield "KV dtype", server.kv_dtype or UNKNOWN
-    yield "parallel", " ".join(word for word in (parallel(server), f"on {gpus(server)}") if word)
+    yield "parallel", " ".join(word for word in (parallel(server), f"on {gpus(server)}") if word != f"on {UNKNOWN}")
     yield "context", f"{number(server.context_length)} tokens" if server.context_length else UNKNOWN
     yield "unit", server.unit or UNKNOWN
     yield "process", number_plain(server.root_pid)
@@ -216,10 +227,9 @@ def _section(server: Server, several: bool, current: bool) -> list[str]:
         for flag, asked, runs, other in flags:
             lines.append(f"| {_escaped(flag)} | {_escaped(asked)} | {_escaped(runs)} | {'differs' if other else ''} |")
         lines.append("")
-    if server.reasons:
-        lines += ["Not known:", ""]
-        lines += [f"- {field}: {_escaped(why)}" for field, why in sorted(server.reasons.items())]
-        lines.append("")
+    missing = unknown(server)
+    if missing:
+        lines += ["Not known:", "", *(f"- {fields}: {_escaped(why)}" for fields, why in missing), ""]
     return lines
 
 
