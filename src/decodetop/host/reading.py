@@ -8,7 +8,10 @@ from decodetop.core.sample import Reading
 
 
 class HostProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A process of a watched server. `cpu_percent` is of one core: 100 = one core wholly used."""
+    """A process of a watched server. `cpu_percent` is of one core: 100 = one core wholly used.
+
+    `numa_node` is that of the core it last ran on.
+    """
 
     pid: int
     root_pid: int
@@ -17,6 +20,8 @@ class HostProcess(msgspec.Struct, frozen=True, kw_only=True):
     cpu_percent: float | None = None
     memory_rss_bytes: int | None = None
     threads: int | None = None
+    numa_node: int | None = None
+    context_switches_s: float | None = None
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +34,11 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostReading(Reading, frozen=True, kw_only=True):
-    """`cpu_percent` is of all cores, `cpu_max_core_percent` of the busiest one."""
+    """`cpu_percent` is of all cores, `cpu_max_core_percent` of the busiest one, since the last reading.
+
+    Busy is neither idle nor waiting for a disk; what a hypervisor took (`cpu_steal_percent`) stands apart.
+    `reasons` names fields, and `processes.PID` or `disks.PATH` for what could not be read of one of them.
+    """
 
     cpu_count: int
     cpu_percent: float | None = None
@@ -37,6 +46,7 @@ class HostReading(Reading, frozen=True, kw_only=True):
     cpu_per_core_percent: tuple[float, ...] = ()
     cpu_steal_percent: float | None = None
     cpu_frequency_mhz: float | None = None
+    cpu_numa_nodes: int | None = None
     load_1: float | None = None
     load_5: float | None = None
     load_15: float | None = None

@@ -1,0 +1,53 @@
+"""What psutil does not say, or says slowly: clock of the cores and NUMA nodes, from the kernel's files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from decodetop.host.cpu import cpus_of
+
+_CORES_ASKED = 8
+
+
+class Machine:
+    """`root` is / but in tests."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._nodes: dict[int, int] | None = None
+
+    def frequency_mhz(self, cores: int) -> float | None:
+        """Mean over some cores, evenly spread: a kernel may take 20 ms to measure each one."""
+        asked = sorted({at * cores // _CORES_ASKED for at in range(_CORES_ASKED)})
+        path = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
+        khz = [int(text) for core in asked if (text := self._text(path.format(core)).strip()).isdigit()]
+        if khz:
+            return sum(khz) / len(khz) / 1000
+        mhz = [float(text) for text in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", self._text("proc/cpuinfo"), re.MULTILINE)]
+        return sum(mhz) / len(mhz) if mhz else None
+
+    def node_of(self, core: int) -> int | None:
+        """The NUMA node of a core."""
+        return self._by_core().get(core)
+
+    def node_count(self) -> int | None:
+        return len(set(self._by_core().values())) or None
+
+    def counts_swap(self) -> bool:
+        """psutil warns on the terminal where the kernel has no such file."""
+        return (self._root / "proc/vmstat").exists()
+
+    def _by_core(self) -> dict[int, int]:
+        if self._nodes is None:
+            self._nodes = {}
+            for path in (self._root / "sys/devices/system/node").glob("node[0-9]*"):
+                cores = cpus_of(self._text(path / "cpulist"))
+                self._nodes.update(dict.fromkeys(cores, int(path.name.removeprefix("node"))))
+        return self._nodes
+
+    def _text(self, path: str | Path) -> str:
+        try:
+            return (self._root / path).read_text("utf-8", "replace")
+        except OSError:
+            return ""
