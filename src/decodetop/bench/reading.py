@@ -116,12 +116,17 @@ class ClientCheck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU over the measured window: the mean of its samples, and what changed. n = samples seen."""
+    """One GPU over the measured window: the mean of its samples, and what changed. n = samples seen.
+
+    `sm_clock_mhz_start` and `_end`: means of the first and the last quarter of the samples with the GPU busy.
+    """
 
     index: int
     n: int
     sm_clock_mhz_mean: float | None = None
     sm_clock_mhz_min: float | None = None
+    sm_clock_mhz_start: float | None = None
+    sm_clock_mhz_end: float | None = None
     mem_clock_mhz_mean: float | None = None
     power_w_mean: float | None = None
     energy_j: float | None = None

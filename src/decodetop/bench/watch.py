@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from copy import copy
-from typing import Literal
 
 import msgspec
 
 from decodetop.bench.http import Now
 from decodetop.bench.load import Load
 from decodetop.bench.stats import quantile
-from decodetop.bench.wire import Tick
+from decodetop.bench.wire import Phase, Tick
 
 LAG_PERIOD_S = 0.01
 LAGS_KEPT = 60_000
 """Ten minutes of them."""
-
-Phase = Literal["starting", "warmup", "measuring", "draining", "stopping"]
 
 
 class LagMeter:

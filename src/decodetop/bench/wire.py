@@ -14,6 +14,7 @@ from decodetop.bench.reading import ErrorKind, Plan
 from decodetop.bench.request import Dialect
 
 GO = b"go\n"
+Phase = Literal["starting", "warmup", "measuring", "draining", "stopping"]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +66,7 @@ class Ready(Message, frozen=True, kw_only=True, tag="ready"):
 class Tick(Message, frozen=True, kw_only=True, tag="tick"):
     """So far, of this process. Sums and counts, so that several processes add up. Gaps are between chunks."""
 
-    phase: Literal["starting", "warmup", "measuring", "draining", "stopping"]
+    phase: Phase
     elapsed_s: float = 0.0
     done: int = 0
     failed: int = 0

@@ -21,8 +21,8 @@ import msgspec
 from decodetop.bench.http import Inbox, reason
 from decodetop.bench.load import Load, target
 from decodetop.bench.negotiate import Refused, Terms, negotiate
-from decodetop.bench.watch import LagMeter, Live, Phase
-from decodetop.bench.wire import Fatal, Job, Ready, Result, Tick, Up, decode_job, encode
+from decodetop.bench.watch import LagMeter, Live
+from decodetop.bench.wire import Fatal, Job, Phase, Ready, Result, Tick, Up, decode_job, encode
 from decodetop.errors import DecodetopError
 
 TICK_S = 0.25

@@ -1,0 +1,211 @@
+"""Starts the load's processes, listens to them, and ends them: by a word first, by force if they don't hear."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from decodetop.bench.measure import merged
+from decodetop.bench.reading import ErrorKind, Plan
+from decodetop.bench.wire import GO, Fatal, Job, Ready, Result, Tick, Up, decode_up, encode
+from decodetop.errors import RequestError
+
+STREAMS_PER_PROCESS = 256
+"""One process stamped this many streams at 50 tokens/s each with no loss (benchmarks/client_accuracy.py)."""
+
+LINE_MAX_BYTES = 1 << 30
+"""A Result carries every stamp of a run."""
+
+STOP_S = 5.0
+"""For a process to hand in what it has after SIGTERM, before SIGKILL."""
+
+KEY = "DECODETOP_API_KEY"
+
+
+class LoadFailed(RequestError):
+    """Nothing could be measured. `kind` is the fault of the one request tried, if there was one."""
+
+    def __init__(self, message: str, hint: str, kind: ErrorKind | None) -> None:
+        super().__init__(message, hint)
+        self.kind = kind
+
+
+class Listener(Protocol):
+    """Who is told how it goes."""
+
+    def tick(self, ticks: Sequence[Tick]) -> None:
+        """The newest of each process."""
+
+    async def ready(self, ready: Ready) -> None:
+        """Warm-up is over everywhere; the load begins when this returns."""
+
+
+Launch = Callable[[Plan, str | None, Listener, asyncio.Event], Awaitable[Result]]
+
+
+async def run_load(plan: Plan, key: str | None, listener: Listener, stop: asyncio.Event) -> Result:
+    """Carry out `plan`. When `stop` is set, what is finished comes back as a partial result.
+
+    Raises LoadFailed. When cancelled, the processes are ended and nothing comes back.
+    """
+    children = [_Child(job) for job in shares(plan)]
+    stopping = asyncio.ensure_future(_stop_when(stop, children))
+    try:
+        for child in children:
+            await child.start(key)
+        listening = [asyncio.ensure_future(child.listen(lambda: _tell(children, listener))) for child in children]
+        try:
+            await _until_ready(children, listening)
+            if all(child.ready is not None for child in children):
+                ready = children[0].ready
+                assert ready is not None
+                await listener.ready(ready)
+            for child in children:
+                child.say(GO)
+            results = await asyncio.gather(*listening)
+        finally:
+            for task in listening:
+                task.cancel()
+        return merged(results)
+    finally:
+        stopping.cancel()
+        await asyncio.gather(*(child.end() for child in children))
+
+
+def shares(plan: Plan) -> list[Job]:
+    """One Job per process: streams, requests and warm-up split as evenly as they go, no request index twice."""
+    count = -(-plan.streams // STREAMS_PER_PROCESS)
+    jobs, first = [], 0
+    for number in range(count):
+        streams, requests, warmup = (
+            total // count + (number < total % count) for total in (plan.streams, plan.requests, plan.warmup_requests)
+        )
+        part = msgspec.structs.replace(plan, streams=streams, requests=requests, warmup_requests=warmup)
+        jobs.append(Job(plan=part, first_index=first))
+        first += requests
+    return jobs
+
+
+async def _until_ready(children: list[_Child], listening: Sequence[asyncio.Future[Result]]) -> None:
+    """All ready, or one of them ended already (stopped, or failed)."""
+
+    async def all_ready() -> None:
+        for child in children:
+            await child.is_ready.wait()
+
+    ready = asyncio.ensure_future(all_ready())
+    waits: list[asyncio.Future[Any]] = [ready, *listening]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        ready.cancel()
+    for task in listening:
+        if task.done():
+            task.result()
+
+
+async def _stop_when(stop: asyncio.Event, children: list[_Child]) -> None:
+    await stop.wait()
+    for word in (signal.SIGTERM, signal.SIGKILL):
+        for child in children:
+            child.signal(word)
+        await asyncio.sleep(STOP_S)
+
+
+def _tell(children: list[_Child], listener: Listener) -> None:
+    listener.tick([child.last for child in children if child.last is not None])
+
+
+class _Child:
+    """One load process."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.last: Tick | None = None
+        self.ready: Ready | None = None
+        self.is_ready = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, key: str | None) -> None:
+        """Raises LoadFailed."""
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "decodetop.bench.worker",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                limit=LINE_MAX_BYTES,
+                start_new_session=True,
+                env=environment(os.environ, key),
+            )
+        except OSError as error:
+            message = f"can't start the load process: {error.strerror}"
+            raise LoadFailed(message, "is the box out of processes or memory?", None) from error
+        self.say(encode(self.job) + b"\n")
+
+    def say(self, line: bytes) -> None:
+        if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
+            self._process.stdin.write(line)
+
+    async def listen(self, told: Callable[[], None]) -> Result:
+        """Until its Result. Raises LoadFailed when it says Fatal, or ends without a word."""
+        assert self._process is not None and self._process.stdout is not None and self._process.stderr is not None
+        complaint = asyncio.ensure_future(self._process.stderr.read())
+        try:
+            async for line in self._process.stdout:
+                message = self._understand(line)
+                if isinstance(message, Result):
+                    return message
+                if isinstance(message, Fatal):
+                    raise LoadFailed(message.message, message.hint, message.kind)
+                if isinstance(message, Ready):
+                    self.ready = message
+                    self.is_ready.set()
+                elif isinstance(message, Tick):
+                    self.last = message
+                    told()
+            code = await self._process.wait()
+            words = (await complaint).decode("utf-8", "replace").strip().splitlines()
+            how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+            raise LoadFailed(f"the load process ended {how} before its result", words[-1][:200] if words else "", None)
+        finally:
+            complaint.cancel()
+
+    def _understand(self, line: bytes) -> Up:
+        try:
+            return decode_up(line)
+        except msgspec.MsgspecError as error:
+            raise LoadFailed(f"the load process said {line[:80]!r}", "report it", None) from error
+
+    def signal(self, word: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            try:
+                os.killpg(self._process.pid, word)
+            except ProcessLookupError:
+                return
+
+    async def end(self) -> None:
+        """It is gone when this returns."""
+        if self._process is None:
+            return
+        if self._process.stdin is not None:
+            self._process.stdin.close()  # it ends by itself when nobody holds its stdin
+        try:
+            await asyncio.wait_for(self._process.wait(), STOP_S)
+        except TimeoutError:
+            self.signal(signal.SIGKILL)
+            await self._process.wait()
+
+
+def environment(base: Mapping[str, str], key: str | None) -> dict[str, str]:
+    """The child's: the key and nothing else is added."""
+    without = {name: value for name, value in base.items() if name != KEY}
+    return without if key is None else {**without, KEY: key}

@@ -1,0 +1,130 @@
+"""From records to figures: requests, tokens and metrics of a run. Pure. The definitions are in docs/benchmark.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from decodetop.bench.reading import Metrics, RequestFault, Requests, Tokens
+from decodetop.bench.stats import quantile, quantiles
+from decodetop.bench.wire import Record, Result
+
+NS_PER_MS = 1e6
+NS_PER_S = 1e9
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What the records say. `window_s` = first write to last token; None without one."""
+
+    requests: Requests
+    tokens: Tokens
+    metrics: Metrics
+    window_s: float | None
+    send_delay_ms_p99: float | None
+    uncounted: int
+    """Answers that came whole but without the server's count of their tokens."""
+
+
+def merged(results: Sequence[Result]) -> Result:
+    """The results of several load processes as one."""
+    cpus = [result.cpu_percent for result in results if result.cpu_percent is not None]
+    lags = [result.loop_lag_ms_p99 for result in results if result.loop_lag_ms_p99 is not None]
+    sources = {result.source for result in results} - {"unknown"}
+    return Result(
+        records=sorted((record for result in results for record in result.records), key=lambda record: record.index),
+        source=sources.pop() if sources else "unknown",
+        partial=any(result.partial for result in results),
+        unfinished=sum(result.unfinished for result in results),
+        cpu_percent=max(cpus, default=None),
+        loop_lag_ms_p99=max(lags, default=None),
+    )
+
+
+def figures(result: Result) -> Figures:
+    """Timings and tokens are of the answers that came whole, those that came short among them."""
+    whole = [record for record in result.records if record.fault in (None, "short_output") and record.chunks_ns]
+    tokens = _tokens(whole, result)
+    window_s = _window_s(result.records, whole)
+    delays = sorted((record.write_ns - record.due_ns) / NS_PER_MS for record in result.records if record.write_ns)
+    return Figures(
+        requests=_requests(result.records),
+        tokens=tokens,
+        metrics=_metrics(whole, tokens, window_s),
+        window_s=window_s,
+        send_delay_ms_p99=quantile(delays, 0.99) if delays else None,
+        uncounted=sum(record.output_tokens is None for record in whole),
+    )
+
+
+def _requests(records: Sequence[Record]) -> Requests:
+    faults = Counter(record.fault for record in records if record.fault is not None)
+    examples = {record.fault: record.message for record in reversed(records) if record.fault is not None}
+    errors = tuple(RequestFault(kind=kind, count=count, example=examples[kind]) for kind, count in faults.most_common())
+    failed = sum(faults.values())
+    return Requests(ok=len(records) - failed, failed=failed, errors=errors)
+
+
+def _tokens(whole: Sequence[Record], result: Result) -> Tokens:
+    """Sums, where every answer has the count; cached tokens where any has (servers leave out a zero)."""
+    cached = [record.cached_tokens for record in whole if record.cached_tokens is not None]
+    return Tokens(
+        output=_sum([record.output_tokens for record in whole]),
+        prompt=_sum([record.prompt_tokens for record in whole]),
+        cached=sum(cached) if cached else None,
+        source=result.source,
+    )
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _window_s(records: Sequence[Record], whole: Sequence[Record]) -> float | None:
+    writes = [record.write_ns for record in records if record.write_ns is not None]
+    ends = [record.write_ns + record.chunks_ns[-1] for record in whole if record.write_ns is not None]
+    if not writes or not ends or max(ends) <= min(writes):
+        return None
+    return (max(ends) - min(writes)) / NS_PER_S
+
+
+def _metrics(whole: Sequence[Record], tokens: Tokens, window_s: float | None) -> Metrics:
+    several = [record for record in whole if len(record.chunks_ns) > 1]
+    counted = bool(several) and all(record.chunk_tokens is not None for record in several)
+    ok = sum(record.fault is None for record in whole)
+    return Metrics(
+        ttft_ms=quantiles(record.chunks_ns[0] / NS_PER_MS for record in whole),
+        itl_ms=quantiles(itl for record in several for itl in _itls_ms(record)) if counted else None,
+        icl_ms=quantiles(gap / NS_PER_MS for record in several for gap in gaps_ns(record)),
+        tpot_ms=quantiles(tpot for record in several for tpot in _tpot_ms(record)),
+        e2e_ms=quantiles(record.chunks_ns[-1] / NS_PER_MS for record in whole),
+        output_tok_s=tokens.output / window_s if tokens.output is not None and window_s else None,
+        request_s=ok / window_s if window_s else None,
+        accept_length=_accept_length(whole),
+    )
+
+
+def gaps_ns(record: Record) -> Iterator[int]:
+    """Between one token-carrying chunk and the next."""
+    return (after - before for before, after in pairwise(record.chunks_ns))
+
+
+def _itls_ms(record: Record) -> Iterator[float]:
+    """A chunk's gap shared by the tokens it carried, once for each of them."""
+    assert record.chunk_tokens is not None
+    for gap_ns, tokens in zip(gaps_ns(record), record.chunk_tokens[1:], strict=True):
+        yield from [gap_ns / tokens / NS_PER_MS] * tokens
+
+
+def _tpot_ms(record: Record) -> Iterator[float]:
+    if record.output_tokens is not None and record.output_tokens > 1:
+        yield (record.chunks_ns[-1] - record.chunks_ns[0]) / (record.output_tokens - 1) / NS_PER_MS
+
+
+def _accept_length(whole: Sequence[Record]) -> float | None:
+    """Tokens per verify step as the server counted both (SGLang's and llama.cpp's native answers)."""
+    tokens, steps = _sum([record.output_tokens for record in whole]), _sum([record.steps for record in whole])
+    return tokens / steps if tokens is not None and steps else None

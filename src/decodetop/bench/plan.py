@@ -1,0 +1,143 @@
+"""Presets and the plans they make."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from decodetop.bench.reading import Api, Plan, Preset
+from decodetop.errors import ConfigError, UsageError
+
+SECONDS_PER_TOKEN = 0.5
+"""A request may take this long per output token before it counts as timed out, when no time-out was asked for."""
+
+STREAMS_MAX = 4096
+
+
+class Overrides(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for beside the preset; None = as the preset says. `requests` is the total of a run."""
+
+    model: str | None = None
+    api: Api | None = None
+    streams: int | None = None
+    requests: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    timeout_s: float | None = None
+    warmup_requests: int | None = None
+    temperature: float | None = None
+    ignore_eos: bool | None = None
+    shared_prefix_tokens: int | None = None
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    title: str | None = None
+    streams: tuple[int, ...] = (1,)
+    requests_per_stream: int = 4
+    input_tokens: int = 128
+    output_tokens: int = 256
+    api: Api = "completions"
+    timeout_s: float = 120.0
+
+
+def load_presets(own: Path | None = None) -> tuple[Preset, ...]:
+    """The shipped presets and those of the user's file, if it is there; one of the same name replaces a shipped one.
+
+    Raises ConfigError naming the file and what is wrong in it.
+    """
+    shipped = resources.files("decodetop.bench").joinpath("presets.toml").read_text("utf-8")
+    found = {preset.name: preset for preset in parse_presets(shipped, "presets.toml")}
+    if own is not None and own.is_file():
+        try:
+            text = own.read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"can't read {own}: {error}", "it holds one table per preset") from error
+        found |= {preset.name: preset for preset in parse_presets(text, str(own))}
+    return tuple(found.values())
+
+
+def parse_presets(text: str, where: str) -> tuple[Preset, ...]:
+    """Raises ConfigError."""
+    try:
+        entries = msgspec.convert(tomllib.loads(text), dict[str, _Entry])
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        known = ", ".join(_Entry.__struct_fields__)
+        raise ConfigError(f"{where}: {error}", f"a preset has: {known}") from error
+    return tuple(_preset(name, entry, where) for name, entry in entries.items())
+
+
+def _preset(name: str, entry: _Entry, where: str) -> Preset:
+    sizes = (*entry.streams, entry.requests_per_stream, entry.input_tokens, entry.output_tokens, entry.timeout_s)
+    if not entry.streams or min(sizes) <= 0 or max(entry.streams) > STREAMS_MAX:
+        message = (
+            f"{where}: preset {name}: streams (up to {STREAMS_MAX}), requests, tokens and time-out must be above 0"
+        )
+        raise ConfigError(message, 'see docs/benchmark.md, "Presets"')
+    return Preset(
+        name=name,
+        title=entry.title or name,
+        streams=entry.streams,
+        requests_per_stream=entry.requests_per_stream,
+        input_tokens=entry.input_tokens,
+        output_tokens=entry.output_tokens,
+        api=entry.api,
+        timeout_s=entry.timeout_s,
+    )
+
+
+def choose(presets: Sequence[Preset], name: str) -> Preset:
+    """Raises UsageError naming what there is."""
+    for preset in presets:
+        if preset.name == name:
+            return preset
+    raise UsageError(f"there is no preset {name!r}", f"presets: {', '.join(preset.name for preset in presets)}")
+
+
+def plans_of(preset: Preset, endpoint: str, seed: int, asked: Overrides | None = None) -> list[Plan]:
+    """One plan per number of streams. Each has its own seed, so that no run reads another's prefix cache.
+
+    Warm-up is one request per stream. Raises UsageError for a number that makes no sense.
+    """
+    asked = Overrides() if asked is None else asked
+    plans = []
+    for step, streams in enumerate(preset.streams if asked.streams is None else (asked.streams,)):
+        output_tokens = asked.output_tokens or preset.output_tokens
+        patient_s = max(preset.timeout_s, SECONDS_PER_TOKEN * output_tokens)
+        plan = Plan(
+            preset=preset.name,
+            endpoint=endpoint,
+            api=asked.api or preset.api,
+            model=asked.model,
+            streams=streams,
+            requests=streams * preset.requests_per_stream if asked.requests is None else asked.requests,
+            warmup_requests=streams if asked.warmup_requests is None else asked.warmup_requests,
+            input_tokens=preset.input_tokens if asked.input_tokens is None else asked.input_tokens,
+            output_tokens=output_tokens,
+            timeout_s=patient_s if asked.timeout_s is None else asked.timeout_s,
+            seed=seed + step,
+            temperature=asked.temperature or 0.0,
+            ignore_eos=True if asked.ignore_eos is None else asked.ignore_eos,
+            shared_prefix_tokens=asked.shared_prefix_tokens or 0,
+        )
+        _check(plan)
+        plans.append(plan)
+    return plans
+
+
+def _check(plan: Plan) -> None:
+    limits = {"streams": plan.streams, "requests": plan.requests, "input-tokens": plan.input_tokens}
+    limits |= {"output-tokens": plan.output_tokens}
+    for option, value in limits.items():
+        if value < 1:
+            raise UsageError(f"--{option} {value} is not a number above 0", f"use for example --{option} 8")
+    if plan.streams > STREAMS_MAX:
+        raise UsageError(f"--streams {plan.streams} is above {STREAMS_MAX}", "one box can't stamp more than that well")
+    if plan.timeout_s <= 0:
+        raise UsageError(f"--timeout-s {plan.timeout_s:g} is not above 0", "use for example --timeout-s 120")
+    if plan.warmup_requests < 0 or plan.temperature < 0 or not 0 <= plan.shared_prefix_tokens < plan.input_tokens:
+        message = "--warmup and --temperature must not be below 0, --shared-prefix less than --input-tokens"
+        raise UsageError(message, "leave them out for the usual ones")

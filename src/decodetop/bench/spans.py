@@ -1,0 +1,115 @@
+"""What the box and the server said over the time of a run, from their readings. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from decodetop.bench.reading import GpuSpan, ServerSpan
+from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop.server.reading import Counters, Server
+
+EDGE = 4
+"""The start and end of a run are its first and last quarter."""
+
+BUSY_PERCENT = 1.0
+
+
+def gpu_spans(readings: Sequence[GpuReading], server: Server | None) -> tuple[GpuSpan, ...]:
+    """One span per GPU of the server (of the box, if the server's are not known); none for a server elsewhere."""
+    if server is not None and not server.local:
+        return ()
+    wanted = server.gpu_indices if server is not None else None
+    ours = frozenset(_pids(server)) if server is not None else frozenset()
+    found: dict[int, list[Gpu]] = {}
+    for reading in readings:
+        for gpu in reading.gpus:
+            if gpu.state == "ok" and (wanted is None or gpu.index in wanted):
+                found.setdefault(gpu.index, []).append(gpu)
+    return tuple(_gpu_span(index, gpus, ours) for index, gpus in sorted(found.items()))
+
+
+def _pids(server: Server) -> list[int]:
+    pids = [process.pid for process in server.processes]
+    return pids if server.root_pid is None else [*pids, server.root_pid]
+
+
+def _gpu_span(index: int, gpus: Sequence[Gpu], ours: frozenset[int]) -> GpuSpan:
+    clocks = [gpu.sm_clock_mhz for gpu in gpus if gpu.sm_clock_mhz is not None]
+    busy = [gpu.sm_clock_mhz for gpu in gpus if gpu.sm_clock_mhz is not None and _busy(gpu)]
+    energies = [gpu.energy_j for gpu in gpus if gpu.energy_j is not None]
+    gens = [gpu.pcie_gen for gpu in gpus if gpu.pcie_gen is not None]
+    reasons = 0
+    for gpu in gpus:
+        reasons |= gpu.event_reasons or 0
+    quarter = max(1, len(busy) // EDGE)
+    enough = len(busy) >= 2
+    return GpuSpan(
+        index=index,
+        n=len(gpus),
+        sm_clock_mhz_mean=_mean(clocks),
+        sm_clock_mhz_min=min(clocks, default=None),
+        sm_clock_mhz_start=_mean(busy[:quarter]) if enough else None,
+        sm_clock_mhz_end=_mean(busy[-quarter:]) if enough else None,
+        mem_clock_mhz_mean=_mean([gpu.mem_clock_mhz for gpu in gpus]),
+        power_w_mean=_mean([gpu.power_w for gpu in gpus]),
+        energy_j=energies[-1] - energies[0] if len(energies) > 1 else None,
+        temperature_c_max=max((gpu.temperature_c for gpu in gpus if gpu.temperature_c is not None), default=None),
+        utilization_percent_mean=_mean([gpu.utilization_percent for gpu in gpus]),
+        dram_bandwidth_percent_mean=_mean([gpu.dram_bandwidth_percent for gpu in gpus]),
+        pcie_gen_min=min(gens, default=None),
+        event_reasons=reasons,
+        foreign_pids=_foreign(gpus, ours),
+    )
+
+
+def _busy(gpu: Gpu) -> bool:
+    """An idle GPU's clock says nothing of the run."""
+    return gpu.utilization_percent is None or gpu.utilization_percent >= BUSY_PERCENT
+
+
+def _foreign(gpus: Sequence[Gpu], ours: frozenset[int]) -> tuple[int, ...]:
+    """Processes on the GPU that are not the server's. None are named when the server's own are not seen there either:
+    the driver then counts pids of another namespace.
+    """
+    seen = {process.pid for gpu in gpus for process in gpu.processes or ()}
+    return tuple(sorted(seen - ours)) if seen & ours else ()
+
+
+def _mean(values: Sequence[float | int | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def server_span(before: Server | None, after: Server | None) -> ServerSpan | None:
+    """The server's counters over the run; None when it has none, or started anew in between."""
+    if before is None or after is None or before.counters is None or after.counters is None:
+        return None
+    old, new = before.counters, after.counters
+    tokens = _delta(old.generated_tokens, new.generated_tokens)
+    if before.started_wall_ns != after.started_wall_ns or (tokens is not None and tokens < 0):
+        return None
+    return ServerSpan(
+        generated_tokens=tokens,
+        requests=_delta(old.requests, new.requests),
+        ttft_mean_ms=_mean_ms(old.ttft_sum_s, new.ttft_sum_s, old.ttft_count, new.ttft_count),
+        itl_mean_ms=_mean_ms(old.itl_sum_s, new.itl_sum_s, old.itl_count, new.itl_count),
+        accept_length=_accept_length(old, new),
+        cached_tokens=_delta(old.cached_tokens, new.cached_tokens),
+    )
+
+
+def _delta(old: float | None, new: float | None) -> float | None:
+    """A counter that has no sample yet stands at 0."""
+    return None if new is None else new - (old or 0.0)
+
+
+def _mean_ms(sum_old: float | None, sum_new: float | None, n_old: float | None, n_new: float | None) -> float | None:
+    total, count = _delta(sum_old, sum_new), _delta(n_old, n_new)
+    return total / count * 1e3 if total is not None and count else None
+
+
+def _accept_length(old: Counters, new: Counters) -> float | None:
+    """Accepted drafts per draft, and the token every step gives anyway."""
+    drafts = _delta(old.spec_drafts, new.spec_drafts)
+    accepted = _delta(old.spec_accepted_tokens, new.spec_accepted_tokens)
+    return 1 + accepted / drafts if drafts and accepted is not None else None

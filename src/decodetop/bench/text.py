@@ -1,0 +1,253 @@
+"""Runs in words: for the pane, the plain output and the report. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from decodetop.bench.reading import BenchReading, Gate, GpuSpan, Plan, Progress, Quantiles, Run
+from decodetop.core.words import UNKNOWN, delta_percent, duration, number, percent, rate, significant
+
+Worth = Literal["ok", "suspect", "invalid"]
+
+_UNSAFE = re.compile(r"([\\`*_{}\[\]<>|~#])")
+
+
+def worth(run: Run) -> Worth:
+    """What the run's gates leave of it."""
+    severities = {gate.severity for gate in run.gates}
+    if not run.valid or "invalid" in severities:
+        return "invalid"
+    return "suspect" if "suspect" in severities else "ok"
+
+
+def name(run: Run) -> str:
+    """#4, or `run` when it was not stored."""
+    return "run" if run.id is None else f"#{run.id}"
+
+
+def streams(count: int) -> str:
+    return f"{count} stream{'' if count == 1 else 's'}"
+
+
+def ms(value: float | None) -> str:
+    """Milliseconds without the unit, three digits."""
+    return significant(value)
+
+
+def mean_ms(value: Quantiles | None) -> str:
+    return UNKNOWN if value is None else ms(value.mean)
+
+
+def one_line(run: Run) -> str:
+    """#4 single 1 stream  51.7 tok/s  TTFT 55.3  TPOT 19.3 ms  ok."""
+    metrics = run.metrics
+    figures = f"{rate(metrics.output_tok_s)} tok/s  TTFT {mean_ms(metrics.ttft_ms)}  {per_token(run)} ms"
+    return f"{name(run)} {run.plan.preset} {streams(run.plan.streams)}  {figures}  {state(run)}"
+
+
+def per_token(run: Run) -> str:
+    """TPOT where the tokens are known, else the chunk gap by its own name."""
+    metrics = run.metrics
+    if metrics.tpot_ms is None and metrics.icl_ms is not None:
+        return f"ICL {mean_ms(metrics.icl_ms)}"
+    return f"TPOT {mean_ms(metrics.tpot_ms)}"
+
+
+def state(run: Run) -> str:
+    """ok, suspect, invalid; stopped ones say so."""
+    return f"{worth(run)}, stopped" if run.partial else worth(run)
+
+
+def against(run: Run, base: Run) -> str:
+    """One run beside another: figures, and that two single runs prove nothing."""
+    before, after = base.metrics.output_tok_s, run.metrics.output_tok_s
+    if before is None or after is None:
+        return f"{name(run)} vs {name(base)}: tokens unknown, nothing to compare"
+    change = delta_percent(before, after)
+    return f"{name(run)} vs {name(base)}: {change} tok/s, one run each: no interval"
+
+
+def progress_line(progress: Progress) -> str:
+    """measuring 12/32 requests  51.7 tok/s  TTFT 55.3 ms  ICL 19.3 ms  ETA 40 s."""
+    step = f"step {progress.step}/{progress.steps}  " if progress.steps > 1 else ""
+    done = f"{progress.phase} {progress.requests_done}/{progress.requests_total} requests"
+    parts = [f"{step}{streams(progress.streams)}", done]
+    if progress.output_tok_s is not None:
+        parts.append(f"{rate(progress.output_tok_s)} tok/s")
+    if progress.ttft_ms_mean is not None:
+        parts.append(f"TTFT {ms(progress.ttft_ms_mean)} ms")
+    if progress.icl_ms_mean is not None:
+        parts.append(f"ICL {ms(progress.icl_ms_mean)} ms")
+    if progress.errors:
+        parts.append(f"{progress.errors} failed")
+    if progress.eta_s is not None:
+        parts.append(f"ETA {duration(progress.eta_s)}")
+    return "  ".join(parts)
+
+
+def plan_line(plan: Plan) -> str:
+    """What was asked of the server."""
+    sizes = f"{plan.input_tokens:,} in, {plan.output_tokens:,} out, {plan.requests} requests"
+    prefix = f", {plan.shared_prefix_tokens:,} shared" if plan.shared_prefix_tokens else ""
+    return f"{plan.preset}: {streams(plan.streams)}, {sizes}{prefix}, {plan.api}"
+
+
+_ROWS = (("TTFT", "ttft_ms"), ("ITL", "itl_ms"), ("ICL", "icl_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms"))
+
+
+def quantile_rows(run: Run) -> list[tuple[str, str, str, str, str, str]]:
+    """(name, n, mean, p50, p90, p99) in ms for each metric; `–` when unknown."""
+    rows = []
+    for title, field in _ROWS:
+        value: Quantiles | None = getattr(run.metrics, field)
+        if value is None:
+            rows.append((title, "0", *(UNKNOWN,) * 4))
+        else:
+            rows.append((title, f"{value.n:,}", ms(value.mean), ms(value.p50), ms(value.p90), ms(value.p99)))
+    return rows
+
+
+def gate_line(gate: Gate) -> str:
+    return f"{gate.severity}: {gate.detail}"
+
+
+def gpu_line(span: GpuSpan) -> str:
+    """One GPU over the run."""
+    clock = f"SM {number(span.sm_clock_mhz_mean)} MHz"
+    if span.sm_clock_mhz_min is not None and span.sm_clock_mhz_min != span.sm_clock_mhz_mean:
+        clock += f" (min {number(span.sm_clock_mhz_min)})"
+    parts = [f"GPU {span.index}: {clock}", f"{number(span.power_w_mean)} W", f"{number(span.temperature_c_max)} °C"]
+    if span.dram_bandwidth_percent_mean is not None:
+        parts.append(f"dram {percent(span.dram_bandwidth_percent_mean)}")
+    return f"{', '.join(parts)}, {span.n} samples"
+
+
+def energy_per_token_j(run: Run) -> float | None:
+    """Joules per output token over the GPUs of the run; None unless all of them and the tokens are known."""
+    energies = [span.energy_j for span in run.environment.gpus if span.energy_j is not None]
+    if not energies or len(energies) < len(run.environment.gpus) or not run.tokens.output:
+        return None
+    return sum(energies) / run.tokens.output
+
+
+def run_lines(run: Run) -> list[str]:
+    """A run as plain text: what was asked, what came, how far to trust it."""
+    metrics, environment = run.metrics, run.environment
+    found = [f"{name(run)}  {plan_line(run.plan)}  {state(run)}"]
+    found.append(f"server      {_server_words(run)}")
+    tokens = f"{number(run.tokens.output)} out, {number(run.tokens.prompt)} in, cached {number(run.tokens.cached)}"
+    found.append(f"requests    {run.requests.ok} ok, {run.requests.failed} failed;  tokens {tokens}")
+    per_s = f"{rate(metrics.output_tok_s)} output tok/s, {significant(metrics.request_s)} requests/s"
+    accept = f", accept length {metrics.accept_length:.2f}" if metrics.accept_length is not None else ""
+    found.append(f"throughput  {per_s}{accept}")
+    found.append(f"{'ms':<10}  {'mean':>8} {'p50':>8} {'p90':>8} {'p99':>8}         n")
+    for title, count, *values in quantile_rows(run):
+        found.append(f"{title:<10}  {' '.join(f'{value:>8}' for value in values)} {count:>9}")
+    found += [f"{gpu_line(span)}" for span in environment.gpus]
+    client = run.client
+    check = f"loop lag p99 {ms(client.loop_lag_ms_p99)} ms, send delay p99 {ms(client.send_delay_ms_p99)} ms"
+    found.append(f"client      {check}, CPU {percent(client.cpu_percent)} of a core")
+    found += [f"error       {error.count} x {error.kind}: {error.example}" for error in run.requests.errors]
+    return found + [gate_line(gate) for gate in run.gates]
+
+
+def _server_words(run: Run) -> str:
+    environment = run.environment
+    engine = " ".join(part for part in (environment.engine, environment.engine_version) if part)
+    parallel = f"TP{environment.tp}" if environment.tp is not None else ""
+    parts = (engine, environment.model or run.plan.model or "", parallel, run.plan.endpoint)
+    return "  ".join(part for part in parts if part)
+
+
+_COLUMNS = ("run", "preset", "streams", "tok/s", "TTFT", "TPOT", "ICL p99", "ok/failed", "state")
+_RIGHT = frozenset({"streams", "tok/s", "TTFT", "TPOT", "ICL p99"})
+
+
+def _cells(run: Run, baseline_id: int | None) -> tuple[str, ...]:
+    metrics = run.metrics
+    base = ", baseline" if run.id is not None and run.id == baseline_id else ""
+    return (
+        name(run),
+        run.plan.preset,
+        str(run.plan.streams),
+        rate(metrics.output_tok_s),
+        mean_ms(metrics.ttft_ms),
+        mean_ms(metrics.tpot_ms),
+        UNKNOWN if metrics.icl_ms is None else ms(metrics.icl_ms.p99),
+        f"{run.requests.ok}/{run.requests.failed}",
+        state(run) + base,
+    )
+
+
+def table(runs: Sequence[Run], baseline_id: int | None = None) -> list[str]:
+    """Runs one a line under a heading; times in ms."""
+    rows = [_COLUMNS, *(_cells(run, baseline_id) for run in runs)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(_COLUMNS))]
+    return [
+        "  ".join(
+            cell.rjust(width) if column in _RIGHT else cell.ljust(width)
+            for cell, width, column in zip(row, widths, _COLUMNS, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def lines(reading: BenchReading) -> list[str]:
+    """What is running, and the runs of the investigation, newest first."""
+    found = []
+    if reading.problem is not None:
+        found.append(reading.problem)
+    if reading.progress is not None:
+        found.append(f"running {progress_line(reading.progress)}")
+    if reading.last_error is not None:
+        found.append(f"last attempt failed: {reading.last_error}")
+    if not reading.runs:
+        return [*found, "no runs yet: `decodetop bench run single --endpoint URL`"]
+    return [*found, *table(reading.runs, reading.baseline_id)]
+
+
+def markdown(reading: BenchReading) -> list[str]:
+    """The report's section: the newest run in full, the others as a table."""
+    found = ["## Benchmarks", ""]
+    if reading.problem is not None:
+        found += [f"{escape(reading.problem)}.", ""]
+    if not reading.runs:
+        return [*found, "No benchmark has been run in this investigation."]
+    head = "| run | preset | streams | output tok/s | TTFT ms | TPOT ms | ICL p99 ms | ok/failed | state |"
+    found += [head, "|---|---|--:|--:|--:|--:|--:|---|---|"]
+    for run in reading.runs:
+        found.append(f"| {' | '.join(escape(cell) for cell in _cells(run, reading.baseline_id))} |")
+    found += ["", "TTFT and TPOT are means over requests.", *_newest(reading.runs[0])]
+    base = next((run for run in reading.runs if run.id is not None and run.id == reading.baseline_id), None)
+    if base is not None and base is not reading.runs[0]:
+        found += ["", f"{escape(against(reading.runs[0], base))}."]
+    return found
+
+
+def _newest(run: Run) -> list[str]:
+    found = ["", f"### Run {escape(name(run))}: {escape(plan_line(run.plan))}", ""]
+    found += [f"{escape(_server_words(run))}", ""]
+    found += ["| ms | n | mean | p50 | p90 | p99 |", "|---|--:|--:|--:|--:|--:|"]
+    found += [f"| {' | '.join(row)} |" for row in quantile_rows(run)]
+    facts = [f"output {rate(run.metrics.output_tok_s)} tok/s, {significant(run.metrics.request_s)} requests/s"]
+    if run.metrics.accept_length is not None:
+        facts.append(f"accept length {run.metrics.accept_length:.2f}")
+    joules = energy_per_token_j(run)
+    if joules is not None:
+        facts.append(f"{significant(joules)} J per output token on the GPUs")
+    client = run.client
+    facts.append(
+        f"client: loop lag p99 {ms(client.loop_lag_ms_p99)} ms, send delay p99 {ms(client.send_delay_ms_p99)} ms, "
+        f"CPU {percent(client.cpu_percent)} of a core"
+    )
+    facts += [gpu_line(span) for span in run.environment.gpus]
+    facts += [gate_line(gate) for gate in run.gates]
+    facts += [f"{error.count} x {error.kind}: {error.example}" for error in run.requests.errors]
+    return [*found, "", *(f"- {escape(fact)}" for fact in facts)]
+
+
+def escape(text: str) -> str:
+    """Text from outside, so that markdown shows it as it is, in a table cell too."""
+    return _UNSAFE.sub(r"\\\1", " ".join(text.split()))

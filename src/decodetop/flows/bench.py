@@ -1,0 +1,256 @@
+"""Benchmarks: the load, the server's counters, the GPUs' samples and the store, as the source "bench"."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from decodetop.bench.launch import Launch, LoadFailed, run_load
+from decodetop.bench.live import progress_of
+from decodetop.bench.plan import Overrides, choose, plans_of
+from decodetop.bench.reading import BenchReading, MarkBaseline, Plan, Preset, Progress, Run, StartBench, StopBench
+from decodetop.bench.store import RunStore
+from decodetop.bench.text import one_line
+from decodetop.bench.wire import Ready, Tick
+from decodetop.core.clock import SECOND_NS
+from decodetop.core.engine import Context
+from decodetop.core.sample import Command, Notice
+from decodetop.core.thread import CallThread
+from decodetop.errors import DataError, DecodetopError, RequestError, UsageError
+from decodetop.flows.bench_window import Window, refused_run, run_of, server_at
+from decodetop.server.reading import ServerReading
+
+T = TypeVar("T")
+
+RUNS_SHOWN = 30
+EMIT_NS = SECOND_NS // 2
+LOOK_AGAIN_NS = 2 * SECOND_NS
+"""How often another process's runs are looked for in the store."""
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs that were measured (stored, where the store could), and what ended the series early, if anything did.
+
+    `refused` is the run that could not begin; it is in no store.
+    """
+
+    runs: tuple[Run, ...]
+    error: DecodetopError | None = None
+    refused: Run | None = None
+
+
+class BenchService:
+    """One series of runs at a time. `measure` is the way in for both the screen's commands and the command line."""
+
+    source = "bench"
+    commands: tuple[type[Command], ...] = (StartBench, StopBench, MarkBaseline)
+
+    def __init__(
+        self,
+        folder: Path,
+        presets: Sequence[Preset],
+        key: Callable[[], str | None] = lambda: None,
+        launch: Launch = run_load,
+    ) -> None:
+        """`folder` is the investigation's; `key` gives the servers' key when a run begins."""
+        self._folder = folder
+        self._key = key
+        self._launch = launch
+        self._thread: CallThread | None = None
+        self._store: RunStore | None = None
+        self._opened = asyncio.Event()
+        self._stop: asyncio.Event | None = None
+        self._reading = BenchReading(presets=tuple(presets))
+
+    async def run(self, context: Context) -> None:
+        self._thread = CallThread("decodetop-bench-store")
+        await self._open(context)
+        seen = None
+        try:
+            while True:
+                await context.clock.sleep_until(context.clock.now_ns() + LOOK_AGAIN_NS)
+                version = await self._version()
+                if seen not in (None, version):
+                    await self._load()
+                    context.emit(self.source, self._reading)
+                seen = version
+        finally:
+            await self._close()
+
+    async def handle(self, command: Command, context: Context) -> None:
+        if isinstance(command, StartBench):
+            await self._start(command, context)
+        elif isinstance(command, StopBench):
+            if self._stop is not None:
+                self._stop.set()
+        elif isinstance(command, MarkBaseline):
+            await self._opened.wait()
+            await self._with_store(lambda store: store.mark_baseline(command.run_id))
+            await self._load()
+            context.emit(self.source, self._reading)
+
+    async def measure(self, plans: Sequence[Plan], context: Context, stop: asyncio.Event | None = None) -> Outcome:
+        """Run `plans` one after the other until one brings nothing, or `stop`. Never raises for a server's fault.
+
+        Raises UsageError when a series is under way.
+        """
+        if self._stop is not None:
+            raise UsageError("a benchmark is running already", "stop it first (s), or wait for its end")
+        self._stop = asyncio.Event() if stop is None else stop
+        await self._opened.wait()
+        runs: list[Run] = []
+        try:
+            for step, plan in enumerate(plans, 1):
+                run = await self._one(plan, context, step, len(plans))
+                runs.append(await self._keep(run, context))
+                if self._stop.is_set() or run.requests.ok == 0:
+                    break
+        except LoadFailed as error:
+            self._update(context, last_error=str(error))
+            if self._stop.is_set():
+                return Outcome(runs=tuple(runs))
+            return Outcome(runs=tuple(runs), error=error, refused=refused_run(plan, error, context))
+        finally:
+            self._stop = None
+            self._update(context, progress=None)
+        return Outcome(runs=tuple(runs), error=_fault(runs))
+
+    async def _start(self, command: StartBench, context: Context) -> None:
+        reading = context.state.last("server", ServerReading)
+        endpoint = command.endpoint or (reading.current if reading is not None else None)
+        if endpoint is None:
+            raise UsageError("there is no server to measure", "choose one (S), or start with --endpoint URL")
+        server = server_at(context, endpoint)
+        model = server.served_name if server is not None else None
+        asked = Overrides(model=model)
+        plans = plans_of(choose(self._reading.presets, command.preset), endpoint, new_seed(), asked)
+        outcome = await self.measure(plans, context)
+        if outcome.error is not None:
+            hint = outcome.error.hint
+            context.notify(Notice(level="error", message=outcome.error.message, hint=hint, ring=True))
+        elif outcome.runs:
+            context.notify(Notice(message=f"benchmark done: {one_line(outcome.runs[-1])}", ring=True))
+        else:
+            context.notify(Notice(message="benchmark stopped before its first request ended: nothing was measured"))
+
+    async def _one(self, plan: Plan, context: Context, step: int, steps: int) -> Run:
+        assert self._stop is not None
+        window = Window(context, plan.endpoint)
+        listener = _Listener(self, plan, context, window, step, steps)
+        listener.show(Progress(preset=plan.preset, endpoint=plan.endpoint, phase="starting", step=step, steps=steps))
+        try:
+            result = await self._launch(plan, self._key(), listener, self._stop)
+            if window.started_wall_ns is None or not result.records:
+                raise LoadFailed("stopped before the first request ended", "nothing was measured", None)
+            await window.end(len(result.records))
+        finally:
+            window.close()
+        return run_of(listener.plan, result, window)
+
+    async def _keep(self, run: Run, context: Context) -> Run:
+        """Store the run. If the store refuses it stays on screen, with the reason."""
+        try:
+            run = await self._with_store(lambda store: store.add(run))
+        except DataError as error:
+            self._reading = msgspec.structs.replace(self._reading, problem=str(error))
+        runs = (run, *self._reading.runs)[:RUNS_SHOWN]
+        self._update(context, runs=runs, last_error=None)
+        return run
+
+    async def _open(self, context: Context) -> None:
+        assert self._thread is not None
+        try:
+            self._store = await self._thread.call(lambda: RunStore(self._folder))
+            await self._load()
+        except DataError as error:
+            self._reading = msgspec.structs.replace(self._reading, problem=str(error))
+        self._opened.set()
+        context.emit(self.source, self._reading)
+
+    async def _close(self) -> None:
+        self._opened.clear()
+        store, self._store = self._store, None
+        assert self._thread is not None
+        if store is not None:
+            await self._thread.call(store.close)
+        self._thread.close()
+
+    async def _version(self) -> int | None:
+        return None if self._store is None else await self._with_store(lambda store: store.version)
+
+    async def _load(self) -> None:
+        runs, baseline_id, problem = await self._with_store(_read)
+        self._reading = msgspec.structs.replace(self._reading, runs=runs, baseline_id=baseline_id, problem=problem)
+
+    async def _with_store(self, work: Callable[[RunStore], T]) -> T:
+        """`work` on the store's thread. Raises DataError, also when the store could not be opened."""
+        store = self._store
+        if store is None or self._thread is None:
+            raise DataError(self._reading.problem or "the store of runs is not open")
+        return await self._thread.call(lambda: work(store))
+
+    def _update(self, context: Context, **fields: object) -> None:
+        self._reading = msgspec.structs.replace(self._reading, **fields)
+        context.emit(self.source, self._reading)
+
+
+class _Listener:
+    """Passes a load's words on: ticks to the lane, at most two a second, and the begin to the window."""
+
+    def __init__(
+        self, service: BenchService, plan: Plan, context: Context, window: Window, step: int, steps: int
+    ) -> None:
+        self._service = service
+        self.plan = plan
+        self._context = context
+        self._window = window
+        self._of = (step, steps)
+        self._shown: Progress | None = None
+        self._due_ns = 0
+
+    def tick(self, ticks: Sequence[Tick]) -> None:
+        progress = progress_of(self.plan, ticks, *self._of)
+        now_ns = self._context.clock.now_ns()
+        if self._shown is None or now_ns >= self._due_ns or progress.phase != self._shown.phase:
+            self._due_ns = now_ns + EMIT_NS
+            self.show(progress)
+
+    async def ready(self, ready: Ready) -> None:
+        self.plan = msgspec.structs.replace(self.plan, model=ready.model)  # the name the server answered to
+        await self._window.begin()
+
+    def show(self, progress: Progress) -> None:
+        self._shown = progress
+        self._service._update(self._context, progress=progress)
+
+
+def _read(store: RunStore) -> tuple[tuple[Run, ...], int | None, str | None]:
+    runs = store.latest(RUNS_SHOWN)
+    return runs, store.baseline_id, f"{store.path}: {store.unreadable} runs can't be read" if store.unreadable else None
+
+
+_HINTS = {
+    "timeout": "is the server stuck or overloaded? --timeout-s gives it longer",
+    "short_output": "the server ends answers early: --allow-eos takes them as they come",
+    "protocol": "is this the right API for the server (--api)?",
+}
+
+
+def _fault(runs: Sequence[Run]) -> RequestError | None:
+    """The words for a series whose last run brought nothing."""
+    if not runs or runs[-1].requests.ok or not runs[-1].requests.errors:
+        return None
+    run, error = runs[-1], runs[-1].requests.errors[0]
+    hint = _HINTS.get(error.kind, "see the server's log")
+    message = f"{run.plan.endpoint}: no request succeeded: {error.count} x {error.kind}: {error.example}"
+    return RequestError(message, hint)
+
+
+def new_seed() -> int:
+    """Another one each time: the same prompts again would be read from the server's prefix cache."""
+    return random.SystemRandom().randrange(1, 1 << 31)

@@ -1,0 +1,97 @@
+"""A benchmark without a screen: the same engine, probes and service, driven from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Sequence
+
+from decodetop.bench.reading import BenchReading, Plan, Progress
+from decodetop.core.clock import Clock, Late, within
+from decodetop.core.engine import Engine, Probe
+from decodetop.core.sample import Sample
+from decodetop.core.state import State
+from decodetop.errors import UsageError
+from decodetop.flows.bench import BenchService, Outcome
+from decodetop.flows.session import new_header
+from decodetop.server.reading import ServerReading
+
+PROBES_S = 10.0
+"""For the probes to have looked once, before the load begins."""
+
+
+class _Sink:
+    def __init__(self, told: Callable[[Progress], None]) -> None:
+        self._told = told
+
+    def put(self, sample: Sample) -> None:
+        if isinstance(sample.reading, BenchReading) and sample.reading.progress is not None:
+            self._told(sample.reading.progress)
+
+    def reset(self) -> None:
+        """A live engine never does."""
+
+
+async def run_headless(
+    plan: Callable[[str | None], Sequence[Plan]],
+    service: BenchService,
+    clock: Clock,
+    told: Callable[[Progress], None],
+    probes: Sequence[Probe] = (),
+) -> tuple[Outcome, bool, str | None]:
+    """Measure what `plan` makes of the current server's address, and say whether SIGINT, SIGTERM or SIGHUP stopped it.
+
+    The third value is why the store of runs can't be used, if so. Raises UsageError from `plan`.
+    """
+    engine = Engine(new_header(clock), clock, probes, [service])
+    running = asyncio.ensure_future(engine.run(_Sink(told)))
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    words = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for word in words:
+        loop.add_signal_handler(word, stop.set)
+    try:
+        await _looked(engine, [probe.source for probe in probes])
+        reading = engine.state.last("server", ServerReading)
+        plans = plan(reading.current if reading is not None else None)
+        outcome = await service.measure(plans, engine, stop)
+        bench = engine.state.last("bench", BenchReading)
+        return outcome, stop.is_set(), bench.problem if bench is not None else None
+    finally:
+        for word in words:
+            loop.remove_signal_handler(word)
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
+async def _looked(engine: Engine, sources: Sequence[str]) -> None:
+    """Wait until every probe has said something, or long enough."""
+    if not sources:
+        return
+    heard = asyncio.Event()
+
+    def all_said(state: State) -> bool:
+        lanes = [state.lane(source) for source in sources]
+        return all(lane.last is not None or lane.failure is not None for lane in lanes)
+
+    def listen(_: Sample) -> None:
+        if all_said(engine.state):
+            heard.set()
+
+    unsubscribe = engine.subscribe(listen)
+    try:
+        await within(engine.clock, PROBES_S, heard.wait())
+    except Late as late:
+        late.task.cancel()
+    finally:
+        unsubscribe()
+
+
+def need_endpoint(endpoints: Sequence[str], current: str | None) -> str:
+    """The address typed or set, else the server found. Raises UsageError."""
+    found = endpoints[0] if endpoints else current
+    if found is None:
+        raise UsageError("there is no server to measure", "give its address: --endpoint http://127.0.0.1:30000")
+    return found

@@ -1,0 +1,194 @@
+"""What the other instruments saw over a run: GPU samples and the server's counters, taken through the engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from decodetop import __version__
+from decodetop.bench.gates import gates
+from decodetop.bench.launch import LoadFailed
+from decodetop.bench.measure import figures
+from decodetop.bench.reading import ClientCheck, Environment, Gate, Metrics, Plan, RequestFault, Requests, Run, Tokens
+from decodetop.bench.spans import gpu_spans, server_span
+from decodetop.bench.wire import Result
+from decodetop.core.clock import SECOND_NS, Late, within
+from decodetop.core.engine import Context
+from decodetop.core.sample import Sample
+from decodetop.core.source import Refresh
+from decodetop.gpu.reading import GpuReading
+from decodetop.server.reading import Server, ServerReading
+
+FRESH_S = 6.0
+"""How long to wait for a source that was asked to read again."""
+
+SETTLE_S, SETTLE_TRIES = 0.5, 4
+"""Engines count a request some time after its last token left."""
+
+
+class Window:
+    """From `begin` (just before the load) to `end` (just after it)."""
+
+    def __init__(self, context: Context, endpoint: str) -> None:
+        self._context = context
+        self._endpoint = endpoint
+        self._gpus: list[GpuReading] = []
+        self._before: Server | None = None
+        self._after: Server | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+        self.started_wall_ns: int | None = None
+        self._began_ns = 0
+        self.duration_s = 0.0
+
+    async def begin(self) -> None:
+        await asyncio.gather(fresh(self._context, "server"), fresh(self._context, "gpu"))
+        self._before = self._server()
+        last = self._context.state.last("gpu", GpuReading)
+        self._gpus = [] if last is None else [last]
+        self._unsubscribe = self._context.subscribe(self._take)
+        self.started_wall_ns = self._context.clock.wall_ns()
+        self._began_ns = self._context.clock.now_ns()
+
+    async def end(self, requests: int) -> None:
+        """Wait until the server has counted `requests` more, as long as that can take."""
+        if self.started_wall_ns is None:
+            return
+        self.duration_s = (self._context.clock.now_ns() - self._began_ns) / SECOND_NS
+        await fresh(self._context, "gpu")
+        self.close()
+        for _ in range(SETTLE_TRIES):
+            await fresh(self._context, "server")
+            self._after = self._server()
+            span = server_span(self._before, self._after)
+            if span is None or span.requests is None or span.requests >= requests:
+                return
+            await self._context.clock.sleep_until(self._context.clock.now_ns() + int(SETTLE_S * SECOND_NS))
+
+    def close(self) -> None:
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
+
+    def environment(self) -> Environment:
+        """What the run ran on, as far as it is known."""
+        header = self._context.state.header
+        server = self._after or self._before or self._server()
+        here = server is None or server.local
+        gpu = self._context.state.last("gpu", GpuReading) if here else None
+        wanted = server.gpu_indices if server is not None else None
+        names = [one.name for one in gpu.gpus if one.name and (wanted is None or one.index in wanted)] if gpu else []
+        found = Environment(
+            decodetop=__version__,
+            host=header.host if here else None,
+            driver=gpu.driver_version if gpu is not None else None,
+            gpu_names=tuple(names),
+            gpus=gpu_spans(self._gpus, server),
+            server=server_span(self._before, self._after),
+            simulated=header.simulated,
+        )
+        return found if server is None else _with_server(found, server)
+
+    def _take(self, sample: Sample) -> None:
+        if sample.source == "gpu" and isinstance(sample.reading, GpuReading):
+            self._gpus.append(sample.reading)
+
+    def _server(self) -> Server | None:
+        return server_at(self._context, self._endpoint)
+
+
+def server_at(context: Context, endpoint: str) -> Server | None:
+    """The server of that address, if the server source knows it."""
+    reading = context.state.last("server", ServerReading)
+    servers = reading.servers if reading is not None else ()
+    return next((server for server in servers if server.endpoint.rstrip("/") == endpoint.rstrip("/")), None)
+
+
+def _with_server(environment: Environment, server: Server) -> Environment:
+    flags = {flag.name: flag.resolved or flag.requested or "" for flag in server.flags}
+    return msgspec.structs.replace(
+        environment,
+        engine=server.engine,
+        engine_version=server.version,
+        model=server.served_name or server.model,
+        tp=server.tp,
+        command=server.command,
+        flags=flags,
+    )
+
+
+async def fresh(context: Context, source: str) -> None:
+    """Have `source` read again and wait for it; nothing to wait for when it never said anything."""
+    lane = context.state.lane(source)
+    if lane.last is None and lane.failure is None:
+        return
+    heard = asyncio.Event()
+
+    def listen(sample: Sample) -> None:
+        if sample.source == source:
+            heard.set()
+
+    unsubscribe = context.subscribe(listen)
+    try:
+        context.submit(Refresh(source=source))
+        await within(context.clock, FRESH_S, heard.wait())
+    except Late as late:
+        late.task.cancel()
+    finally:
+        unsubscribe()
+
+
+def run_of(plan: Plan, result: Result, window: Window) -> Run:
+    """The run, judged."""
+    assert window.started_wall_ns is not None
+    seen = figures(result)
+    environment = window.environment()
+    server = environment.server
+    metrics = seen.metrics
+    if metrics.accept_length is None and server is not None:
+        metrics = msgspec.structs.replace(metrics, accept_length=server.accept_length)
+    found = gates(plan, result, seen, environment)
+    return Run(
+        started_wall_ns=window.started_wall_ns,
+        duration_s=window.duration_s,
+        valid=all(gate.severity != "invalid" for gate in found),
+        partial=result.partial,
+        gates=found,
+        plan=plan,
+        environment=environment,
+        requests=seen.requests,
+        tokens=seen.tokens,
+        metrics=metrics,
+        client=ClientCheck(
+            loop_lag_ms_p99=result.loop_lag_ms_p99,
+            cpu_percent=result.cpu_percent,
+            send_delay_ms_p99=seen.send_delay_ms_p99,
+        ),
+    )
+
+
+def refused_run(plan: Plan, error: LoadFailed, context: Context) -> Run:
+    """What `--json` prints when the one request tried showed that nothing can be measured. Never stored."""
+    errors = (RequestFault(kind=error.kind, count=1, example=error.message),) if error.kind is not None else ()
+    return Run(
+        started_wall_ns=context.clock.wall_ns(),
+        duration_s=0.0,
+        valid=False,
+        gates=(Gate(name="no_result", severity="invalid", detail=error.message),),
+        plan=plan,
+        environment=Window(context, plan.endpoint).environment(),
+        requests=Requests(ok=0, failed=len(errors), errors=errors),
+        tokens=Tokens(output=None, prompt=None, cached=None, source="unknown"),
+        metrics=Metrics(
+            ttft_ms=None,
+            itl_ms=None,
+            icl_ms=None,
+            tpot_ms=None,
+            e2e_ms=None,
+            output_tok_s=None,
+            request_s=None,
+            accept_length=None,
+        ),
+        client=ClientCheck(loop_lag_ms_p99=None, cpu_percent=None, send_delay_ms_p99=None),
+    )
