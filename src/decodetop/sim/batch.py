@@ -1,4 +1,4 @@
-"""Continuous batching as SGLang does it: prefills first, then decode steps in which every running stream emits at once."""
+"""Continuous batching as SGLang does it: prefills first, then decode steps in which all running streams emit at once."""
 
 from __future__ import annotations
 

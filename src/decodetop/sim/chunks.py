@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -38,6 +39,8 @@ class Answer:
         self.ask = ask
         self.rid = rid
         self.cached_tokens = cached_tokens
+        self.timings: dict[str, float] = {}
+        """What the native API says in its last chunk: seconds and tokens a second."""
         self._ids = ids
         self._texts = [b" w%x" % token for token in ids]
         model = msgspec.json.encode(ask.model)
@@ -124,7 +127,7 @@ class Answer:
     def _native_event(self, completion_tokens: int, *, last: bool) -> bytes:
         finish = {"type": "length", "length": completion_tokens} if last else None
         ids = [self._ids[at % LOOP] for at in range(completion_tokens)]
-        meta = {
+        meta: dict[str, Any] = {
             "id": self.rid,
             "finish_reason": finish,
             "prompt_tokens": len(self.ask.prompt),
@@ -137,5 +140,7 @@ class Answer:
             "cached_tokens_details": {"device": self.cached_tokens, "host": 0},
             "dp_rank": None,
         }
+        if last:
+            meta.update(self.timings)
         text = self._text(0, completion_tokens).decode()
         return msgspec.json.encode({"text": text, "output_ids": ids, "meta_info": meta})

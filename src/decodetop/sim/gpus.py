@@ -29,7 +29,7 @@ class LoadSource(Protocol):
 
 
 class HttpLoad:
-    """Asks the simulated server's `/sim/load`; a small hand-written client, so that the monitor's cost stays its own."""
+    """Asks the simulated server's `/sim/load`; by hand, so that what it costs is next to nothing."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host

@@ -18,7 +18,7 @@ MAX_PASSES = 400
 
 
 class Profiler:
-    """A watcher of passes. As recorded, the pass in which a profile starts leaves no label: n steps asked give n - 1."""
+    """A watcher of passes. As recorded, the pass in which a profile starts leaves no label: n asked give n - 1."""
 
     def __init__(self, tp: int, pid: int, epoch_ns: int, wall_ns: Callable[[], int], folder: Path | None) -> None:
         """`epoch_ns` turns CLOCK_MONOTONIC into epoch ns; `folder` = where traces go when the request does not say."""

@@ -127,6 +127,9 @@ class Emitter:
     def _write(self, request: Request, first: int, tokens: int, last: bool, now: Callable[[], int]) -> int:
         if not request.ask.stream:
             return now()
+        if last and first:
+            spent_s, decode_s = (now() - request.received_ns) / 1e9, (now() - request.sent_ns[0]) / 1e9
+            request.answer.timings = {"e2e_latency": spent_s, "decode_throughput": first / max(decode_s, 1e-9)}
         data = request.answer.tokens(first, tokens, last=last)
         if not first:
             data = request.answer.opening() + data

@@ -14,12 +14,12 @@ from decodetop.sim import model
 from decodetop.sim.batch import Pass
 
 RANK_SKEW_US = 920.0
-"""Rank 1 enters the graph so much later; rank 0 waits for it in the first all-reduce (recorded with the profiler on)."""
+"""Rank 1 enters the graph so much later; rank 0 waits in the first all-reduce (recorded with the profiler on)."""
 TEMPLATE_CONTEXT = 1036
 """Context of the recorded steps; attention reads as much more or less as the context differs."""
 LEAD_US = 3808.0
-FIRST_LEAD_US = 466.0
-"""The CPU label of a step begins so long before the step's first kernel: with overlap scheduling, and without."""
+FIRST_LEAD_US = 700.0
+"""The CPU label of a step begins so long before the step's first kernel: while the GPU is busy, and when it waits."""
 GRAPH_LABEL_US = 1236.0
 GRAPH_CALL_AT_US = 657.0
 GRAPH_CALL_US = 478.0
@@ -39,7 +39,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """A call on the CPU and the kernels it started, as (kernel, stream, start_us, duration_us); from the step's start."""
+    """A call on the CPU and the kernels it started: (kernel, stream, start_us, duration_us) from the step's start."""
 
     call: str
     at_us: float

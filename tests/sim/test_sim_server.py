@@ -1,0 +1,432 @@
+"""The simulated server as a process, read by raw sockets and judged by its own truth log."""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from decodetop.errors import DataError
+from decodetop.sim import model
+from decodetop.sim.process import SimServer, start_server
+from decodetop.sim.truth import TruthLine, read_truth
+
+
+class Reply(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    reads: list[tuple[int, bytes]]
+    """CLOCK_MONOTONIC ns after each read, and what was read of the body."""
+
+    @property
+    def body(self) -> bytes:
+        raw = b"".join(data for _, data in self.reads)
+        return dechunk(raw) if self.headers.get("transfer-encoding") == "chunked" else raw
+
+    @property
+    def events(self) -> list[Any]:
+        texts = [block[6:] for block in self.body.split(b"\n\n") if block.startswith(b"data: ")]
+        return [json.loads(text) for text in texts if text != b"[DONE]"]
+
+    @property
+    def done(self) -> bool:
+        return self.body.endswith(b"data: [DONE]\n\n")
+
+
+def dechunk(raw: bytes) -> bytes:
+    out = b""
+    while b"\r\n" in raw:
+        size, _, rest = raw.partition(b"\r\n")
+        out, raw = out + rest[: int(size, 16)], rest[int(size, 16) + 2 :]
+    return out
+
+
+def ask(server: SimServer, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+    data = b"" if body is None else json.dumps(body).encode()
+    lines = {"Host": "sim", "Connection": "close", "Content-Length": str(len(data)), **headers}
+    head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()) + "\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock:
+        sock.sendall(head.encode() + data)
+        raw = b""
+        while b"\r\n\r\n" not in raw:
+            piece = sock.recv(65536)
+            if not piece:
+                return Reply(0, {}, [])
+            raw += piece
+        first_ns = time.monotonic_ns()
+        top, _, rest = raw.partition(b"\r\n\r\n")
+        reads = [(first_ns, rest)]
+        try:
+            while piece := sock.recv(65536):
+                reads.append((time.monotonic_ns(), piece))
+        except ConnectionResetError:
+            pass
+    status, *fields = top.decode().split("\r\n")
+    parsed = {k.lower(): v for k, _, v in (field.partition(": ") for field in fields)}
+    return Reply(int(status.split()[1]), parsed, reads)
+
+
+def stream_body(tokens: int, prompt: int = 32, seed: int = 1, **more: Any) -> dict[str, Any]:
+    return {
+        "prompt": [seed * 1000 + at for at in range(prompt)],
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        **more,
+    }
+
+
+def together(server: SimServer, bodies: list[dict[str, Any]]) -> list[Reply]:
+    replies: list[Reply | None] = [None] * len(bodies)
+
+    def one(at: int) -> None:
+        replies[at] = ask(server, "POST", "/v1/completions", bodies[at])
+
+    threads = [threading.Thread(target=one, args=(at,)) for at in range(len(bodies))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [reply for reply in replies if reply is not None]
+
+
+def samples(text: str, name: str) -> dict[tuple[tuple[str, str], ...], float]:
+    return {
+        tuple(sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def total(text: str, name: str) -> float:
+    return sum(samples(text, name).values())
+
+
+@pytest.fixture
+def truth(tmp_path: Path) -> Path:
+    return tmp_path / "truth.ndjson"
+
+
+@pytest.fixture
+def fast(truth: Path) -> Iterator[SimServer]:
+    """Ten times as fast as the recorded box."""
+    with start_server(speed=10, truth=truth) as server:
+        yield server
+
+
+def line_of(truth: Path, reply: Reply) -> TruthLine:
+    return next(line for line in read_truth(truth) if line.id == reply.events[0]["id"])
+
+
+def test_what_arrives_is_what_the_truth_log_says(fast: SimServer, truth: Path) -> None:
+    reply = ask(fast, "POST", "/v1/completions", stream_body(40))
+    tokens = [event for event in reply.events if event["choices"]]
+    line = line_of(truth, reply)
+    assert reply.done
+    assert len(tokens) == len(line.sent_ns) == sum(line.chunk_tokens) == 40
+    assert [event["usage"]["completion_tokens"] for event in tokens] == list(range(1, 41))
+    assert reply.events[-1]["usage"]["completion_tokens"] == 40
+    assert (line.end, line.prompt_tokens, line.cached_tokens) == ("finished", 32, 0)
+    assert line.received_ns < line.sent_ns[0]
+    arrivals = [ns for ns, _ in reply.reads]
+    # no read can come before the first write, nor before as many writes as it took to fill the reads so far
+    assert arrivals[0] > line.sent_ns[0]
+    assert arrivals[-1] > line.sent_ns[-1]
+    assert all(before < after for before, after in pairwise(line.sent_ns))
+
+
+def test_steps_take_what_the_physics_says(truth: Path) -> None:
+    with start_server(truth=truth) as server:
+        reply = ask(server, "POST", "/v1/completions", stream_body(64))
+    line = line_of(truth, reply)
+    pace = model.pace(1, graphs=True)
+    steps = sorted((after - before) / 1e6 for before, after in pairwise(line.sent_ns))
+    assert steps[len(steps) // 2] == pytest.approx(pace.decode_ms(1, 64), rel=0.15)
+    assert (line.sent_ns[0] - line.received_ns) / 1e6 >= pace.first_token_ms(32)
+
+
+def test_running_streams_emit_in_the_same_step(fast: SimServer, truth: Path) -> None:
+    replies = together(fast, [stream_body(60, seed=at) for at in range(1, 9)])
+    lines = [line_of(truth, reply) for reply in replies]
+    start = max(line.sent_ns[0] for line in lines)
+    end = min(line.sent_ns[-1] for line in lines)
+    inside = [[ns for ns in line.sent_ns if start < ns < end] for line in lines]
+    assert min(len(times) for times in inside) > 10
+    assert max(len(times) for times in inside) - min(len(times) for times in inside) <= 1
+    merged = sorted(ns for times in inside for ns in times)
+    gaps = sorted(after - before for before, after in pairwise(merged))
+    # 8 writes a step close together, then the step: of all gaps one in 8 is a step long
+    assert gaps[len(gaps) // 2] < 0.25 * gaps[-len(inside[0]) // 2]
+
+
+def test_metrics_add_up_to_the_truth(fast: SimServer, truth: Path) -> None:
+    together(fast, [stream_body(tokens, prompt=50, seed=tokens) for tokens in (10, 20, 30)])
+    ask(fast, "POST", "/v1/completions", stream_body(5, prompt=50, seed=10))
+    text = ask(fast, "GET", "/metrics").body.decode()
+    lines = read_truth(truth)
+    gaps = [(after - before) / 1e9 for line in lines for before, after in pairwise(line.sent_ns)]
+    waits = [(line.sent_ns[0] - line.received_ns) / 1e9 for line in lines]
+    assert total(text, "sglang:generation_tokens_total") == 65
+    assert samples(text, "sglang:realtime_tokens_total") == {
+        key: value
+        for key, value in samples(text, "sglang:realtime_tokens_total").items()
+        if value == {"decode": 65, "prefill_compute": 200 - 48, "prefill_cache": 48}[dict(key)["mode"]]
+    }
+    assert total(text, "sglang:prompt_tokens_total") == 200
+    assert total(text, "sglang:cached_tokens_total") == 48
+    assert total(text, "sglang:num_requests_total") == 4
+    assert total(text, "sglang:inter_token_latency_seconds_count") == len(gaps) == 61
+    assert total(text, "sglang:inter_token_latency_seconds_sum") == pytest.approx(sum(gaps))
+    assert total(text, "sglang:time_to_first_token_seconds_count") == 4
+    assert total(text, "sglang:time_to_first_token_seconds_sum") == pytest.approx(sum(waits))
+    buckets = samples(text, "sglang:inter_token_latency_seconds_bucket")
+    for key, value in buckets.items():
+        assert value == sum(gap <= float(dict(key)["le"]) for gap in gaps)
+    passes = samples(text, "sglang:cuda_graph_passes_total")
+    assert {dict(key)["mode"] for key in passes} == {"prefill_cuda_graph", "decode_cuda_graph"}
+    assert 29 <= total(text, "sglang:cuda_graph_passes_total") <= 65 + 4
+    assert samples(text, "sglang:num_running_reqs").popitem()[1] == 0.0
+
+
+def test_metrics_have_the_recorded_families_and_labels(fast: SimServer) -> None:
+    ask(fast, "POST", "/v1/completions", stream_body(3))
+    captures = Path(__file__).parents[1] / "captures" / "sglang_tp1_graph"
+    theirs = gzip.decompress((captures / "metrics_loaded.txt.gz").read_bytes()).decode()
+    ours = ask(fast, "GET", "/metrics").body.decode()
+
+    def shapes(text: str) -> dict[str, set[tuple[str, ...]]]:
+        out: dict[str, set[tuple[str, ...]]] = {}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                out.setdefault(sample.name, set()).add(tuple(sorted(set(sample.labels) - {"pid"})))
+        return out
+
+    recorded, made = shapes(theirs), shapes(ours)
+    assert set(made) <= set(recorded)
+    assert {name: recorded[name] for name in made} == made
+    left_out = {name.split(":")[1] for name in set(recorded) - set(made)}
+    prefixes = ("routing_key", "per_stage", "http_requests_active", "cached_tokens")
+    assert all(name.startswith(prefixes) for name in left_out)
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_a_profile_holds_the_steps_it_was_asked_for(tmp_path: Path, tp: int) -> None:
+    with start_server(tp=tp, graphs=True, profile_dir=tmp_path / "default") as server:
+        loads = threading.Thread(target=together, args=(server, [stream_body(200, seed=at) for at in (1, 2)]))
+        loads.start()
+        while b'"running":2' not in ask(server, "GET", "/sim/load").body:
+            assert loads.is_alive()
+        folder = tmp_path / "here"
+        started = ask(server, "POST", "/start_profile", {"num_steps": 40, "output_dir": str(folder)})
+        again = ask(server, "POST", "/start_profile", {"num_steps": 8})
+        loads.join()
+        assert (started.status, started.body) == (200, b"Start profiling.\n")
+        assert again.status == 500 and b"already in progress" in again.body
+        files = sorted(folder.iterdir())
+        assert [path.name[-18:] for path in files] == [f"TP-{rank}.trace.json.gz" for rank in range(tp)]
+        assert ask(server, "POST", "/stop_profile").status == 500
+    for path in files:
+        events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+        labels = [e["name"] for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("step[")]
+        assert labels == ["step[DECODE bs=2]"] * 39
+
+
+def test_a_profile_without_steps_ends_by_stop(tmp_path: Path) -> None:
+    with start_server(speed=10, profile_dir=tmp_path) as server:
+        assert ask(server, "POST", "/start_profile").status == 200
+        ask(server, "POST", "/v1/completions", stream_body(20))
+        assert list(tmp_path.iterdir()) == []
+        assert ask(server, "POST", "/stop_profile").status == 200
+        assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_exact_times(truth: Path) -> None:
+    with start_server(exact="ttft_ms=40,itl_ms=8", truth=truth) as server:
+        together(server, [stream_body(20, seed=at) for at in range(1, 5)])
+    for line in read_truth(truth):
+        first_ms = (line.sent_ns[0] - line.received_ns) / 1e6
+        # never early; late only when this machine is busy, hence the median
+        lates = sorted((ns - line.received_ns) / 1e6 - (40 + 8 * at) for at, ns in enumerate(line.sent_ns))
+        assert lates[0] >= 0 and first_ms >= 40
+        assert lates[len(lates) // 2] < 4.0
+
+
+def test_exact_batched_and_chunked(truth: Path) -> None:
+    with start_server(exact="ttft_ms=5,itl_ms=10,batched=1,tokens=4", truth=truth) as server:
+        replies = together(server, [stream_body(22, seed=at) for at in range(1, 4)])
+    assert [reply.events[-1]["usage"]["completion_tokens"] for reply in replies] == [22] * 3
+    for line in read_truth(truth):
+        assert line.chunk_tokens == (4, 4, 4, 4, 4, 2)
+        assert all(ns % 10_000_000 < 9_000_000 for ns in line.sent_ns[:1])
+
+
+def test_jitter_is_seeded(tmp_path: Path) -> None:
+    def gaps(seed: int, name: str) -> list[int]:
+        truth = tmp_path / name
+        exact = "ttft_ms=5,itl_ms=20,jitter_ms=8"
+        with start_server(exact=exact, truth=truth, seed=seed) as server:
+            ask(server, "POST", "/v1/completions", stream_body(8))
+        sent = read_truth(truth)[0].sent_ns
+        return [round((after - before) / 4e6) for before, after in pairwise(sent)]
+
+    one, same, other = gaps(1, "a"), gaps(1, "b"), gaps(2, "c")
+    assert sum(abs(a - b) for a, b in zip(one, same, strict=True)) < sum(
+        abs(a - b) for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("fault", "end", "tokens"), [("error_after=8", "error", 8), ("cut_after=5", "cut", 5), ("slow=3", "finished", 12)]
+)
+def test_faults_in_the_stream(truth: Path, fault: str, end: str, tokens: int) -> None:
+    with start_server(speed=10, truth=truth, faults=[fault]) as server:
+        reply = ask(server, "POST", "/v1/completions", stream_body(12))
+    line = read_truth(truth)[0]
+    assert (line.end, len(line.sent_ns)) == (end, tokens)
+    assert reply.status == 200
+    assert len([event for event in reply.events if event.get("choices")]) == tokens
+    assert ("error" in reply.events[-1]) == (end == "error")
+    assert reply.done == (end != "cut")
+
+
+def test_a_stall_sends_nothing_more_and_keeps_the_connection(truth: Path) -> None:
+    with start_server(speed=10, truth=truth, faults=["stall=3"]) as server:
+        data = json.dumps(stream_body(12)).encode()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=0.5) as sock:
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data)
+            sock.sendall(head + data)
+            seen = b""
+            with pytest.raises(TimeoutError):
+                while True:
+                    piece = sock.recv(65536)
+                    assert piece
+                    seen += piece
+        assert seen.count(b'"completion_tokens"') == 3
+        assert read_truth(truth)[0].end == "stalled"
+
+
+def test_http500_refuses_before_a_token() -> None:
+    with start_server(faults=["http500"]) as server:
+        reply = ask(server, "POST", "/v1/completions", stream_body(4))
+        assert reply.status == 500
+        assert json.loads(reply.body)["code"] == 500
+
+
+def test_a_client_that_leaves_is_dropped_from_the_batch(truth: Path) -> None:
+    with start_server(truth=truth) as server:
+        data = json.dumps(stream_body(2000)).encode()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
+            head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data)
+            sock.sendall(head + data)
+            sock.recv(1)
+        while b'"running":0' not in ask(server, "GET", "/sim/load").body:
+            assert server.process.poll() is None
+        assert read_truth(truth)[0].end == "left"
+
+
+def test_api_key_and_open_paths() -> None:
+    with start_server(api_key="sim-key", speed=10) as server:
+        refused = ask(server, "GET", "/v1/models")
+        assert (refused.status, json.loads(refused.body)) == (401, {"error": "Unauthorized"})
+        assert ask(server, "POST", "/v1/completions", stream_body(2)).status == 401
+        assert ask(server, "GET", "/v1/models", Authorization="Bearer wrong").status == 401
+        assert ask(server, "GET", "/metrics").status == 200
+        assert ask(server, "GET", "/v1/models", Authorization="Bearer sim-key").status == 200
+        leaked = json.loads(ask(server, "GET", "/server_info", Authorization="Bearer sim-key").body)
+        assert leaked["api_key"] == leaked["internal_states"][0]["api_key"] == "sim-key"  # as the real one does
+
+
+def test_what_it_says_of_itself() -> None:
+    with start_server(tp=2, graphs=False) as server:
+        said = json.loads(ask(server, "GET", "/server_info").body)
+        assert (said["tp_size"], said["disable_cuda_graph"], said["version"]) == (2, True, "0.5.15")
+        assert said["cuda_graph_config"]["decode"]["backend"] == "disabled"
+        assert said["port"] == server.port
+        card = json.loads(ask(server, "GET", "/v1/models").body)["data"][0]
+        assert (card["owned_by"], card["max_model_len"]) == ("sglang", 16_384)
+        assert ask(server, "GET", "/version").status == 404
+        assert ask(server, "GET", "/v1/loads").status == 500
+        capacity = samples(ask(server, "GET", "/metrics").body.decode(), "sglang:max_total_num_tokens")
+        assert sorted(capacity.values()) == [1_297_846.0, 1_297_846.0]
+
+
+def test_one_connection_serves_many_requests_and_gzips_when_asked(fast: SimServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", fast.port, timeout=5)
+    for _ in range(3):
+        connection.request("GET", "/v1/models")
+        assert json.loads(connection.getresponse().read())["object"] == "list"
+    connection.request("POST", "/v1/completions", json.dumps(stream_body(3)))
+    assert connection.getresponse().read().endswith(b"data: [DONE]\n\n")
+    connection.request("GET", "/metrics", headers={"Accept-Encoding": "gzip"})
+    answer = connection.getresponse()
+    assert answer.headers["content-encoding"] == "gzip"
+    assert answer.read()[:2] == b"\x1f\x8b"
+    connection.close()
+
+
+def test_visitors_make_load_and_give_way(truth: Path) -> None:
+    with start_server(visitors=3, truth=truth) as server:
+        while b'"running":0' in ask(server, "GET", "/sim/load").body:
+            assert server.process.poll() is None
+        ask(server, "POST", "/v1/completions", stream_body(20))
+        lines = read_truth(truth)
+        assert len(lines) == 1  # visitors are not in the log
+        text = ask(server, "GET", "/metrics").body.decode()
+        assert samples(text, "sglang:num_running_reqs").popitem()[1] == 0.0
+        assert total(text, "sglang:realtime_tokens_total") > 52
+
+
+def test_it_ends_on_sigterm_and_stop_may_be_called_twice() -> None:
+    server = start_server()
+    assert psutil.pid_exists(server.process.pid)
+    server.stop()
+    assert server.process.returncode == 0
+    server.stop()
+
+
+def test_it_dies_with_its_parent() -> None:
+    program = (
+        "import os, sys\nfrom decodetop.sim.process import start_server\n"
+        "print(start_server().process.pid, flush=True)\nsys.stdin.readline()\nos._exit(1)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None and parent.stdin is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    assert child.is_running()
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    for pipe in (parent.stdin, parent.stdout):
+        pipe.close()
+    gone, alive = psutil.wait_procs([child], timeout=10)
+    assert gone and not alive
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"faults": ["explode"]}, "explode"),
+        ({"exact": "ttft_ms=soon,itl_ms=1"}, "ttft_ms"),
+        ({"exact": "itl_ms=1"}, "ttft_ms"),
+        ({"speed": 0.0}, "--speed"),
+    ],
+)
+def test_a_wrong_option_is_said(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        start_server(**options)
