@@ -95,7 +95,7 @@ def _health(gpu: Gpu) -> list[Pair]:
         pair("temperature", words.now_of_max(gpu.temperature_c, gpu.temperature_slowdown_c), "°C", 9),
         pair("memory temp.", plain(gpu.memory_temperature_c), "°C", 5),
         pair("fan", plain(gpu.fan_percent), "%", 5),
-        pair("power", text.power(gpu), "W", 9),
+        pair("power", words.now_of_max(gpu.power_w, gpu.power_limit_w), "W", 9),
         pair("default limit", plain(gpu.power_limit_default_w), "W", 5),
         pair("energy", words.number(energy, 2), "kWh", 8),
         pair("ECC uncorrected", words.number(errors), "", 5, "bad" if errors else ""),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from decodetop.core import words
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Reading
 from decodetop.core.state import HISTORY, Lane
@@ -56,7 +57,8 @@ def history(
     for past in lane.history:
         at = past.t_ns // step_ns - first
         if 0 <= at < len(slots):
-            slots[at] = value(past.reading)
+            seen = value(past.reading)
+            slots[at] = seen if words.known(seen) else None
     present = [t.t_ns // step_ns - first for t in lane.history]
     _carry(slots, set(present), now_ns // step_ns - first)
     known = [slot for slot in slots if slot is not None]
@@ -94,6 +96,7 @@ def ticks(values: Sequence[float], low: float, high: float) -> str:
 
 def shares(parts: Mapping[str, float], room: int) -> dict[str, int]:
     """Cells for each part, in the order given, summing exactly to `room` (largest remainder)."""
+    parts = {name: value for name, value in parts.items() if words.known(value)}
     total = sum(value for value in parts.values() if value > 0)
     if total <= 0 or room <= 0:
         return {}
@@ -107,5 +110,5 @@ def shares(parts: Mapping[str, float], room: int) -> dict[str, int]:
 
 def progress(share: float, room: int) -> str:
     """`room` cells, the done part solid."""
-    done = round(min(max(share, 0.0), 1.0) * room)
+    done = round(min(max(share, 0.0), 1.0) * room) if words.known(share) else 0
     return "█" * done + "░" * (room - done)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from decodetop.core import words
 from decodetop.steps.reading import GROUPS, KINDS, LETTERS, RankSteps
 from decodetop_tui.paint import Span
 from decodetop_tui.panes._lines import shares, ticks
@@ -33,12 +34,13 @@ def kind_parts(rank: RankSteps) -> list[Part]:
 
     Communication is cut in transfer and waiting where several ranks told them apart.
     """
-    total = sum(rank.kinds_us.values())
+    found = _positive(rank.kinds_us)
+    total = sum(found.values())
     parts = []
-    for kind in (*KINDS, *(kind for kind in rank.kinds_us if kind not in KINDS)):
-        us = rank.kinds_us.get(kind, 0.0)
-        if us <= 0:
+    for kind in (*KINDS, *(kind for kind in found if kind not in KINDS)):
+        if kind not in found:
             continue
+        us = found[kind]
         look = LETTERS.get(kind, "?"), f"kind.{kind if kind in KINDS else 'other'}"
         pieces = [(kind.replace("_", " "), us, look[0])]
         if kind == "communication":
@@ -50,7 +52,7 @@ def kind_parts(rank: RankSteps) -> list[Part]:
 
 def _communication(rank: RankSteps, us: float) -> list[tuple[str, float, str]]:
     transfer = rank.communication_us.transfer
-    if transfer is None:
+    if not words.known(transfer):
         return [("communication incl. waiting", us, "C")]
     transfer = min(transfer, us)
     pieces = [("communication, transfer", transfer, "C"), ("communication, waiting", us - transfer, "w")]
@@ -59,12 +61,13 @@ def _communication(rank: RankSteps, us: float) -> list[tuple[str, float, str]]:
 
 def group_parts(rank: RankSteps) -> list[Part]:
     """compute, copies, communication, idle."""
-    total = sum(rank.groups_us.values())
-    return [
-        Part(group, us, us / total, *_GROUP_LOOKS[group])
-        for group in GROUPS
-        if (us := rank.groups_us.get(group, 0.0)) > 0
-    ]
+    found = _positive(rank.groups_us)
+    total = sum(found.values())
+    return [Part(group, found[group], found[group] / total, *_GROUP_LOOKS[group]) for group in GROUPS if group in found]
+
+
+def _positive(parts: Mapping[str, float]) -> dict[str, float]:
+    return {name: us for name, us in parts.items() if words.known(us) and us > 0}
 
 
 def bar(parts: Sequence[Part], room: int) -> list[Span]:
@@ -78,9 +81,11 @@ def bar(parts: Sequence[Part], room: int) -> list[Span]:
 
 def real_bar(rank: RankSteps, room: int) -> list[Span]:
     """The step as it runs unprofiled, on the scale of the profiled bar: busy solid, estimated idle light."""
-    if rank.real is None or rank.real.idle_share is None or rank.period_us is None or room < 3:
+    if rank.real is None or not words.known(rank.real.idle_share) or rank.period_us is None or room < 3:
         return []
     scale = rank.real.step_ms * 1e3 / max(rank.period_us.representative, 1e-9)
+    if not words.known(scale):
+        return []
     inner = max(1, round((room - 2) * min(scale, 1.0)))
     idle = round(inner * min(max(rank.real.idle_share, 0.0), 1.0))
     return [
@@ -93,7 +98,7 @@ def real_bar(rank: RankSteps, room: int) -> list[Span]:
 
 def jitter(rank: RankSteps, most: int) -> str:
     """One character a kept step, in time order. Steps within a fifth of each other stay near the middle on purpose."""
-    periods = [step.period_us for step in rank.kept_steps][:most]
+    periods = [step.period_us for step in rank.kept_steps if words.known(step.period_us)][:most]
     if len(periods) < 2:
         return ""
     low, high = min(periods), max(periods)

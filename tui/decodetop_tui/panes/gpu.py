@@ -183,7 +183,7 @@ def _cells(gpu: Gpu) -> dict[str, Span]:
         "free": gib(gpu.memory_free_bytes),
         "sm_active": words.percent(gpu.sm_active_percent),
         "tensor": words.percent(gpu.tensor_active_percent),
-        "power": text.power(gpu),
+        "power": words.now_of_max(gpu.power_w, gpu.power_limit_w),
         "temperature": plain(gpu.temperature_c),
         "pcie_words": text.pcie(gpu),
         "pcie_rx": words.bytes_per_s(gpu.pcie_rx_bytes_s),

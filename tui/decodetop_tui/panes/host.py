@@ -178,7 +178,10 @@ def _cores(page: Page, reading: HostReading, view: View) -> None:
     if not reading.cpu_per_core_percent:
         return
     blocks = " ▁▂▃▄▅▆▇█"
-    text = "".join(blocks[min(8, max(0, round(value / 12.5)))] for value in reading.cpu_per_core_percent)
+    text = "".join(
+        blocks[min(8, max(0, round(value / 12.5)))] if words.known(value) else "?"
+        for value in reading.cpu_per_core_percent
+    )
     for at in range(0, len(text), max(1, view.width - 14)):
         label = "cores" if at == 0 else ""
         page.add(INDENT, Span(f"{label:<7}", "dim"), Span("▕", "dim"), Span(text[at : at + view.width - 14] or ""))

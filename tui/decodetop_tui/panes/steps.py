@@ -179,10 +179,11 @@ def parts_of(rank: RankSteps, mode: str) -> list[Part]:
 def rank_bars(ranks: tuple[RankSteps, ...], mode: str, width: int) -> list[tuple[list[Span], str]]:
     """One bar a rank on one scale, each with its row id."""
     room = bar_room(width, len(ranks))
-    longest = max((sum(rank.kinds_us.values()) for rank in ranks), default=0.0)
+    totals = [sum(part.us for part in kind_parts(rank)) for rank in ranks]
+    longest = max(totals, default=0.0)
     lines = []
-    for rank in ranks:
-        size = round(room * sum(rank.kinds_us.values()) / longest) if longest > 0 else room
+    for rank, total in zip(ranks, totals, strict=True):
+        size = round(room * total / longest) if longest > 0 else room
         line = [INDENT, Span(rank_label(f"rank {rank.rank}", len(ranks)), "dim")]
         line += bar(parts_of(rank, mode), size) if rank.coverage.ok else [Span("totals only", "warn")]
         line += [Span(" " * (room - size + 1)), Span(jitter(rank, _jitter_room(width)), "dim")]
