@@ -104,6 +104,14 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole trace, from the first to the last GPU event: what may be said when no step can be shown."""
+
+    span_us: float
+    kinds_us: dict[str, float]
+    kernels: int
+
+
 class StepBar(msgspec.Struct, frozen=True, kw_only=True):
     """One kept step in time order, for the jitter line: its period and what made it."""
 
@@ -136,6 +144,7 @@ class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
     unknown_kernels: tuple[TopKernel, ...] = ()
     kept_steps: tuple[StepBar, ...] = ()
     coverage: Coverage
+    totals: Totals | None = None
     events: int = 0
     unreadable_events: int = 0
     device_name: str | None = None

@@ -1,0 +1,203 @@
+"""Trace files in, `StepsReport` out: read, cut into steps, attribute, compare the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from decodetop.errors import TraceError
+from decodetop.steps import choose, coverage, kinds, ranks, repeat, segment
+from decodetop.steps.context import NameTable
+from decodetop.steps.kinds import Kinds
+from decodetop.steps.reading import RankSteps, StepsReport, Totals
+from decodetop.steps.split import Ints
+from decodetop.steps.summary import Figures, kinds_of, rank_of, rank_steps
+from decodetop.steps.sweep import sweep
+from decodetop.steps.timeline import Timeline, main_track
+from decodetop.steps.trace import Process, Progress, Trace, read_trace
+
+COMPARED_STEPS = 40
+"""Steps over which the ranks' waiting is added up to name a straggler."""
+
+ProgressOf = Callable[[Path, Progress], None]
+
+
+def analyse(
+    paths: Sequence[Path | str],
+    *,
+    itl_ms: float | None = None,
+    accept_length: float | None = None,
+    step_label: str | None = None,
+    kind_table: Kinds | None = None,
+    progress: ProgressOf | None = None,
+) -> StepsReport:
+    """The report of the files given, the ranks of one capture.
+
+    `itl_ms` is the unprofiled time per token, `accept_length` tokens per step when speculating. What `progress` raises
+    ends the reading. A file that can't be used stands in `errors`; without any usable one `ranks` is empty.
+    Raises UsageError for a bad `step_label`.
+    """
+    grammar = segment.user_grammar(step_label) if step_label else None
+    table = kind_table or kinds.shipped()
+    found: list[Figures] = []
+    errors: list[str] = []
+    try:
+        for path in map(Path, paths):
+            try:
+                found += _file(path, grammar, table, progress, errors)
+            except TraceError as error:
+                errors.append(str(error))
+        _number(found, errors)
+        return _report(found, errors, itl_ms, accept_length)
+    finally:
+        for figures in found:
+            figures.trace.close()
+
+
+def _file(
+    path: Path, grammar: segment.Grammar | None, table: Kinds, progress: ProgressOf | None, errors: list[str]
+) -> list[Figures]:
+    trace = read_trace(path, partial(progress, path) if progress else None)
+    try:
+        found = [_rank(trace, process, grammar, table) for process in trace.processes if process.gpu.count]
+    except BaseException:
+        trace.close()
+        raise
+    if not found:
+        trace.close()
+        damage = "".join(f"; {problem}" for problem in coverage.damage_of(trace))
+        errors.append(f"{path}: no GPU events among {trace.events:,}: not a worker's trace, left out{damage}")
+    return found
+
+
+def _rank(trace: Trace, process: Process, grammar: segment.Grammar | None, table: Kinds) -> Figures:
+    track, device = main_track(trace, process)
+    labels = segment.labels_of(process.notes, track, grammar)
+    on_cpu = () if labels.on_gpu else labels.found
+    timeline = Timeline(trace, process, _times(on_cpu, "start"), _times(on_cpu, "end"))
+    names = NameTable(trace, table)
+    if labels.on_gpu:
+        # Kineto starts the copy of a label on a stream 1 ns before the label's first event there
+        timeline.first_start = _times(labels.found, "start") + 1
+        timeline.lost = np.zeros(len(labels.found) + 1, np.int64)
+    elif not labels.found and not labels.capturing and grammar is None:
+        repeats = repeat.find(timeline, names)
+        labels = segment.Labels(repeats.labels, "vllm" if trace.vllm else "unknown", True, False, False)
+        timeline.first_start, timeline.lost = repeats.first_start, np.zeros(len(repeats.labels) + 1, np.int64)
+    windows = choose.windows_of(timeline.first_start)
+    starts, ends = (np.array([getattr(window, side) for window in windows], np.int64) for side in ("start", "end"))
+    sums = sweep(timeline, names, starts, ends, trace.spill)
+    choice = choose.choose(labels.found, windows, sums, timeline.lost[1:])
+    best = choose.representative(choice.kept, windows) if choice.kept else None
+    seen = coverage.check(trace, timeline, labels, windows, sums, choice, best)
+    rank = process.tag if process.tag is not None else rank_of(trace.path)
+    return Figures(
+        trace=trace,
+        names=names,
+        labels=labels,
+        windows=windows,
+        sums=sums,
+        choice=choice,
+        representative=best,
+        coverage=seen,
+        rank=trace.rank if rank is None and trace.rank is not None else -1 if rank is None else rank,
+        device=trace.devices.get(device) if isinstance(device, int) else None,
+        totals=None if seen.ok else _totals(trace, timeline, names),
+    )
+
+
+def _times(labels: Sequence[segment.Label], side: str) -> Ints:
+    return np.array([getattr(label, side) for label in labels], np.int64)
+
+
+def _totals(trace: Trace, timeline: Timeline, names: NameTable) -> Totals:
+    """Over the whole trace, where no step can be shown."""
+    span = np.array([timeline.start]), np.array([timeline.end])
+    sums = sweep(timeline, names, *span, trace.spill)
+    kinds_us = kinds_of(sums.kinds[0], timeline.end - timeline.start)
+    return Totals(span_us=(timeline.end - timeline.start) / 1000, kinds_us=kinds_us, kernels=int(sums.kernels[0]))
+
+
+def _number(found: list[Figures], errors: list[str]) -> None:
+    """Ranks as named; in the order given where a name is missing or said twice."""
+    named = [figures.rank for figures in found]
+    if len(set(named)) == len(named) and -1 not in named:
+        found.sort(key=lambda figures: figures.rank)
+        return
+    if len(found) > 1 and -1 not in named:
+        twice = sorted({rank for rank in named if named.count(rank) > 1})
+        errors.append(
+            f"several files say they are rank {', '.join(map(str, twice))}; numbered in the order given "
+            "(two captures are compared with `decodetop steps compare A.. --to B..`)"
+        )
+    for number, figures in enumerate(found):
+        figures.rank = number
+
+
+def _report(found: list[Figures], errors: list[str], itl_ms: float | None, accept_length: float | None) -> StepsReport:
+    step_ms = None if itl_ms is None else itl_ms * (accept_length or 1.0)
+    reports: list[RankSteps] = []
+    for figures in found:
+        speculative = figures.labels.speculative and accept_length is None
+        caution = "the server speculates: the ITL is per token, so give --accept-length too" if speculative else None
+        reports.append(rank_steps(figures, _transfer_ns(found, figures), step_ms, caution))
+    engines = [figures.labels.engine for figures in found if figures.labels.engine != "unknown"]
+    return StepsReport(
+        engine=engines[0] if engines else "unknown",
+        itl_ms=itl_ms,
+        accept_length=accept_length,
+        ranks=tuple(reports),
+        straggler_rank=_straggler(found),
+        errors=tuple(errors),
+    )
+
+
+def _transfer_ns(found: Sequence[Figures], figures: Figures) -> int | None:
+    if figures.shown is None:
+        return None
+    step = _same_step(found, figures, figures.shown)
+    return None if step is None else ranks.transfer_ns(step)
+
+
+def _same_step(found: Sequence[Figures], figures: Figures, window: int) -> list[ranks.Collectives] | None:
+    """The collectives of one step on every rank, in the order of `found`."""
+    collected = []
+    for other in found:
+        number = window if other is figures else _matching(figures, other, window)
+        if number is None:
+            return None
+        rows = other.sums.collectives_of(number)
+        names = [other.trace.names[name][1] for name in rows["name"].tolist()]
+        collected.append(ranks.number(names, rows["ns"]))
+    return collected
+
+
+def _matching(figures: Figures, other: Figures, window: int) -> int | None:
+    mine, theirs = _times(figures.labels.found, "start"), _times(other.labels.found, "start")
+    same_clock = figures.trace.base_ns == other.trace.base_ns
+    label = figures.windows[window].label + ranks.offset(mine, theirs, same_clock)
+    return next((number for number, one in enumerate(other.windows) if one.label == label), None)
+
+
+def _straggler(found: Sequence[Figures]) -> int | None:
+    """The rank the others wait for, over the kept steps."""
+    if len(found) < 2 or any(figures.shown is None for figures in found):
+        return None
+    first = found[0]
+    every = max(1, len(first.choice.kept) // COMPARED_STEPS)
+    waiting = np.zeros(len(found))
+    steps = 0
+    for window in first.choice.kept[::every]:
+        step = _same_step(found, first, window)
+        shortest = None if step is None else ranks.transfer_ns(step)
+        if step is not None and shortest is not None:
+            waiting += [sum(rank.values()) - shortest for rank in step]
+            steps += 1
+    if not steps:
+        return None
+    period_ns = first.windows[first.choice.kept[0]].period
+    place = ranks.straggler((waiting / steps).tolist(), period_ns)
+    return None if place is None else found[place].rank

@@ -1,0 +1,77 @@
+"""Kinds of the events of a block: by name, and by neighbours on the stream where the name is not enough."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decodetop.steps.kinds import Context, Kinds
+from decodetop.steps.reading import KINDS
+from decodetop.steps.spill import Rows
+from decodetop.steps.split import Ints
+from decodetop.steps.trace import Trace
+
+
+class NameTable:
+    """Per name id: code of its kind, rank of precedence, whether it is a kernel, and the rules about it."""
+
+    def __init__(self, trace: Trace, kinds: Kinds) -> None:
+        codes = [kinds.code(category, name) for category, name in trace.names]
+        kernel = [category == "kernel" for category, _ in trace.names]
+        self.code = np.array(codes, np.int64)
+        self.is_kernel = np.array(kernel, bool)
+        communication = KINDS.index("communication")
+        self.rank = np.where(~self.is_kernel, 2, np.where(self.code == communication, 1, 0))
+        rules = [kinds.context_numbers(category, name) for category, name in trace.names]
+        self.has_rule = np.array([bool(found) for found in rules], bool)
+        self._rules = kinds.contexts
+        self._about = [np.array([number in found for found in rules], bool) for number in range(len(self._rules))]
+
+    def codes(self, events: Rows, window: Ints) -> Ints:
+        """The kind of each event; `events` in order of time, `window` the step each starts in (-1 = none)."""
+        code: Ints = self.code[events["name"]]
+        asked = self.has_rule[events["name"]]
+        if not asked.any():
+            return code
+        before, after = _neighbours(events["track"], np.where(asked, -1, code))
+        decided = ~asked
+        for rule, about in zip(self._rules, self._about, strict=True):
+            holds = ~decided & about[events["name"]] & _holds(rule, before, after)
+            if rule.calls_per_step:
+                holds &= _often(events["name"], window, rule.calls_per_step)
+            code = np.where(holds, KINDS.index(rule.kind), code)
+            decided |= holds
+        return code
+
+
+def _holds(rule: Context, before: Ints, after: Ints) -> NDArray[Any]:
+    holds = np.ones(len(before), bool)
+    if rule.after:
+        holds &= np.isin(before, [KINDS.index(kind) for kind in rule.after])
+    if rule.before:
+        holds &= np.isin(after, [KINDS.index(kind) for kind in rule.before])
+    return holds
+
+
+def _neighbours(track: NDArray[Any], code: Ints) -> tuple[Ints, Ints]:
+    """Kind of the nearest event before and after on the same stream whose code is not -1; -1 where there is none."""
+    before, after = np.full(len(code), -1), np.full(len(code), -1)
+    for one in np.unique(track):
+        mine = np.flatnonzero(track == one)
+        sure = code[mine] >= 0
+        place = np.arange(len(mine))
+        last = np.maximum.accumulate(np.where(sure, place, -1))
+        coming = np.minimum.accumulate(np.where(sure, place, len(mine))[::-1])[::-1]
+        padded = np.append(code[mine], -1)
+        before[mine] = np.where(last >= 0, padded[last], -1)
+        after[mine] = padded[coming]
+    return before, after
+
+
+def _often(name: NDArray[Any], window: Ints, times: int) -> NDArray[Any]:
+    """Events whose name occurs at least so often in their step."""
+    pairs = np.stack([window, name.astype(np.int64)], axis=1)
+    _, inverse, count = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    return count[inverse.reshape(-1)] >= times

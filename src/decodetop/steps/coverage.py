@@ -1,0 +1,94 @@
+"""Whether a trace holds what a step's figure needs; if not, only totals may be shown, and why is said in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from decodetop.steps.choose import Choice, Window
+from decodetop.steps.reading import Coverage
+from decodetop.steps.segment import DECODE_LIKE, Labels
+from decodetop.steps.sweep import Sums
+from decodetop.steps.timeline import Timeline
+from decodetop.steps.trace import Trace
+
+LONGEST_SHARE_MAX = 0.5
+EARLY_SHARE_MAX = 0.01
+ODD_SHARE_MAX = 0.5
+EMPTY_SHARE_MAX = 0.2
+
+
+def damage_of(trace: Trace) -> list[str]:
+    """What is wrong with the file itself; the steps that are whole may still be good."""
+    problems = list(trace.damage)
+    if trace.unreadable:
+        problems.append(f"{trace.unreadable:,} of {trace.events + trace.unreadable:,} events were unreadable")
+    if trace.impossible:
+        problems.append(f"{trace.impossible:,} GPU events had impossible times and were left out")
+    return problems
+
+
+def check(
+    trace: Trace,
+    timeline: Timeline,
+    labels: Labels,
+    windows: Sequence[Window],
+    sums: Sums,
+    choice: Choice,
+    representative: int | None,
+) -> Coverage:
+    """`ok` is False where a per-step figure would be wrong."""
+    fatal = _nothing_kept(labels, choice) if representative is None else []
+    fatal += _capture(labels) + _order(timeline) + _empty(timeline, labels) + _odd(choice)
+    if representative is not None:
+        fatal += _longest(trace, windows[representative], sums, representative)
+    notes = damage_of(trace)
+    if timeline.other_devices:
+        notes.append(f"{timeline.other_devices:,} events of other GPUs than {timeline.device} are not counted")
+    return Coverage(ok=not fatal, problems=(*fatal, *notes))
+
+
+def _nothing_kept(labels: Labels, choice: Choice) -> list[str]:
+    if not labels.found:
+        return ["no step labels and nothing that repeats: steps can't be told apart (try --step-label REGEX)"]
+    if not choice.found:
+        return [f"none of the {len(labels.found)} labelled steps is a decode step: capture while requests are decoding"]
+    reasons = sorted({dropped.why for dropped in choice.dropped})
+    return [f"none of the {choice.found} decode steps is whole ({'; '.join(reasons[:4])}): capture more steps"]
+
+
+def _capture(labels: Labels) -> list[str]:
+    problem = "the trace shows graph capture at start-up, not serving: profile while it serves"
+    return [problem] if labels.capturing else []
+
+
+def _order(timeline: Timeline) -> list[str]:
+    if timeline.early <= EARLY_SHARE_MAX * timeline.count:
+        return []
+    return [f"{timeline.early:,} GPU events start before their launch: the clocks of CPU and GPU don't agree"]
+
+
+def _empty(timeline: Timeline, labels: Labels) -> list[str]:
+    """Labels without GPU work: the profiler recorded some replays only."""
+    missing = timeline.first_start == np.iinfo(np.int64).max
+    wanted = [label.stage in DECODE_LIKE for label in labels.found]
+    empty = int(np.count_nonzero(missing & np.array(wanted, bool))) if len(missing) == len(wanted) else 0
+    if not empty or empty <= EMPTY_SHARE_MAX * sum(wanted):
+        return []
+    return [f"{empty} of {sum(wanted)} decode steps have no GPU events: the profiler did not record them"]
+
+
+def _odd(choice: Choice) -> list[str]:
+    odd = [dropped for dropped in choice.dropped if "kernels" in dropped.why]
+    if len(odd) <= ODD_SHARE_MAX * max(1, len(odd) + len(choice.kept)):
+        return []
+    return [f"{len(odd)} of {choice.found} steps miss kernels or hold others ({odd[0].why})"]
+
+
+def _longest(trace: Trace, window: Window, sums: Sums, number: int) -> list[str]:
+    longest = int(sums.longest[number])
+    if longest <= LONGEST_SHARE_MAX * window.period:
+        return []
+    name = trace.names[int(sums.longest_name[number])][1][:80]
+    return [f"one event takes {longest / window.period:.0%} of the step ({name}): is this a decode step?"]

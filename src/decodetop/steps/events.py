@@ -1,0 +1,164 @@
+"""Typed decode of trace events: fast where the text is as Kineto writes it, event by event where it is damaged.
+
+The reader wants four things: GPU work (kernel, gpu_memcpy, gpu_memset), the CUDA or HIP calls that launched it, the
+annotations that may be step labels, and the number of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Union
+
+import msgspec
+
+from decodetop.steps.chunks import Chunks
+from decodetop.steps.rescue import Loose, Rescue, id_of, int_of, ns_of, text_of
+
+GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+CALLS = ("cuda_runtime", "cuda_driver")
+NOTES = ("user_annotation", "gpu_user_annotation")
+WANTED = (*GPU, *CALLS, *NOTES)
+SKIPPED = (
+    "cpu_op",
+    "ac2g",
+    "python_function",
+    "fwdbwd",
+    "overhead",
+    "cpu_instant_event",
+    "cuda_sync",
+    "cuda_event",
+    "external_correlation",
+    "collective_comm",
+    "hardware_counters",
+    "Trace",
+)
+"""Categories of Kineto's ActivityType.h that are passed over; an unknown one is learnt when first met."""
+
+LEARN_MAX = 64
+
+
+class Row(NamedTuple):
+    """One wanted event of the slow path; times are exact integer ns, `correlation` is -1 when it has none."""
+
+    name: str
+    pid: int | str
+    tid: int | str
+    start_ns: int
+    duration_ns: int
+    correlation: int
+
+
+class Batch(NamedTuple):
+    """What one chunk held. `typed[category]` are structs with times in float us, `rows[category]` the slow path's."""
+
+    text: bytes
+    events: int
+    typed: dict[str, list[Any]]
+    rows: dict[str, list[Row]]
+
+
+class Correlated(msgspec.Struct, gc=False):
+    """The one argument needed: a GPU event and its launch carry the same number."""
+
+    correlation: int
+
+
+class _Arguments(msgspec.Struct, gc=False):
+    correlation: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_ARGUMENTS = msgspec.json.Decoder(_Arguments)
+_WANTED_RAW = {f'"{category}"'.encode(): category for category in WANTED}
+
+
+class EventDecoder:
+    """Decodes chunks in order. `unreadable` counts events given up; `unfinished` says the text ends inside one."""
+
+    def __init__(self, chunks: Chunks) -> None:
+        self.exact_only = False
+        self._chunks = chunks
+        self._rescue = Rescue(chunks)
+        self._skipped: list[str] = list(SKIPPED)
+        self._build()
+
+    @property
+    def unreadable(self) -> int:
+        return self._rescue.unreadable
+
+    @property
+    def unfinished(self) -> bool:
+        return self._rescue.unfinished
+
+    def __iter__(self) -> Iterator[Batch]:
+        for text in self._chunks:
+            whole = self._rescue.with_carry(text)
+            yield self._typed(whole) or self.slow(whole)
+
+    def slow(self, text: bytes) -> Batch:
+        """A chunk with exact times and any kind of value; damaged events are repaired or left out."""
+        rows: dict[str, list[Row]] = {category: [] for category in WANTED}
+        events = 0
+        for event in self._rescue.events(text):
+            events += 1
+            category = _WANTED_RAW.get(bytes(event.cat))
+            if category is None:
+                self._learn(event.cat)
+                continue
+            row = _row(event)
+            if row is not None:
+                rows[category].append(row)
+        return Batch(text, events, {}, rows)
+
+    def _build(self) -> None:
+        wanted = {_struct(category, _fields(category)): category for category in WANTED}
+        skipped = [_struct(category, []) for category in self._skipped]
+        union = Union[(*wanted, *skipped)]  # type: ignore[valid-type]
+        self._wanted = wanted
+        self._decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[union])
+        self._pass: dict[type, Any] = dict.fromkeys(skipped, _ignore)
+
+    def _typed(self, text: bytes) -> Batch | None:
+        """None where the text is not quite as Kineto writes it."""
+        if self.exact_only:
+            return None
+        try:
+            events = self._decoder.decode(b"[" + text + b"]")
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        typed: dict[str, list[Any]] = {category: [] for category in WANTED}
+        put = self._pass | {kind: typed[category].append for kind, category in self._wanted.items()}
+        for event in events:
+            put[type(event)](event)
+        return Batch(text, len(events), typed, {})
+
+    def _learn(self, raw: msgspec.Raw) -> None:
+        """Pass over this category at full speed from now on."""
+        category = text_of(raw)
+        if category and category not in self._skipped and len(self._skipped) < len(SKIPPED) + LEARN_MAX:
+            self._skipped.append(category)
+            self._build()
+
+
+def _ignore(event: object) -> None:
+    pass
+
+
+def _fields(category: str) -> list[tuple[str, Any]]:
+    times = [("name", str), ("pid", int | str), ("tid", int | str), ("ts", float), ("dur", float)]
+    return times if category in NOTES else [*times, ("args", Correlated)]
+
+
+def _struct(category: str, fields: list[tuple[str, Any]]) -> type[msgspec.Struct]:
+    return msgspec.defstruct("Event", fields, tag=category, tag_field="cat", gc=False)
+
+
+def _row(event: Loose) -> Row | None:
+    """None unless it is a complete event with a name and times."""
+    start_ns, duration_ns, name = ns_of(event.ts), ns_of(event.dur), text_of(event.name)
+    if bytes(event.ph) != b'"X"' or start_ns is None or duration_ns is None or name is None:
+        return None
+    try:
+        correlation = _ARGUMENTS.decode(event.args).correlation
+    except msgspec.DecodeError:
+        correlation = msgspec.Raw(b"null")
+    return Row(name, id_of(event.pid), id_of(event.tid), start_ns, duration_ns, int_of(correlation))

@@ -1,0 +1,63 @@
+"""Why the GPU was idle before an event: what its launching call and thread were doing in the gap.
+
+A launch that began after the GPU went idle makes the whole gap `host_late`, but for the time its thread spent in a
+synchronising call before (`sync`). A launch that had begun earlier: `launch_call` while it still runs, `device_gap`
+from its return. Events of a graph after its first one have no call of their own: `in_graph`. No call in the trace:
+`unknown`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decodetop.steps.reading import IDLE_KINDS
+from decodetop.steps.spill import Rows
+from decodetop.steps.split import Ints
+from decodetop.steps.timeline import LAUNCHED
+
+_AT = {kind: number for number, kind in enumerate(IDLE_KINDS)}
+
+
+def why(low: Ints, high: Ints, event: Rows, first: NDArray[Any], syncs: Rows) -> Ints:
+    """ns of each gap [low, high) by IDLE_KINDS, shape (gaps, kinds); each row sums to its gap.
+
+    `event[i]` ends gap i; `first[i]` says it is the first event of its launch; `syncs` are the synchronising calls.
+    """
+    parts = np.zeros((len(low), len(IDLE_KINDS)), np.int64)
+    launched = (event["flags"] & LAUNCHED) != 0
+    own = launched & first
+    late = own & (event["call_start"] > low)
+    ready = own & ~late
+    waiting = _overlap(low, np.clip(event["call_start"], low, high), event["call_track"], syncs)
+    returned = np.clip(event["call_end"], low, high)
+    parts[:, _AT["sync"]] = np.where(late, waiting, 0)
+    parts[:, _AT["host_late"]] = np.where(late, high - low - waiting, 0)
+    parts[:, _AT["launch_call"]] = np.where(ready, returned - low, 0)
+    parts[:, _AT["device_gap"]] = np.where(ready, high - returned, 0)
+    parts[:, _AT["in_graph"]] = np.where(launched & ~first, high - low, 0)
+    parts[:, _AT["unknown"]] = np.where(launched, 0, high - low)
+    return parts
+
+
+def _overlap(low: Ints, high: Ints, track: NDArray[Any], syncs: Rows) -> Ints:
+    """ns of [low, high) that the thread `track` spent in synchronising calls."""
+    total = np.zeros(len(low), np.int64)
+    for thread in np.unique(syncs["track"]):
+        mine = np.flatnonzero(track == thread)
+        calls = syncs[syncs["track"] == thread]
+        # calls of one thread follow each other; nested ones would count twice, so ends only grow
+        begin = np.maximum(calls["start"], np.concatenate([[np.iinfo(np.int64).min], calls["end"][:-1]]))
+        end = np.maximum(begin, calls["end"])
+        spent = np.concatenate([[0], np.cumsum(end - begin)])
+        total[mine] = _until(high[mine], begin, end, spent) - _until(low[mine], begin, end, spent)
+    return total
+
+
+def _until(at: Ints, begin: Ints, end: Ints, spent: Ints) -> Ints:
+    """ns spent in calls before `at`."""
+    call = np.searchsorted(begin, at, side="right") - 1
+    running = np.minimum(at, end[call]) - begin[call]
+    return np.where(call < 0, 0, spent[call] + running)

@@ -1,0 +1,122 @@
+"""Bytes of a trace file: plain or gzip (any number of members, cut short or damaged), in blocks of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from isal import igzip_lib, isal_zlib
+
+from decodetop.errors import TraceError
+
+BLOCK_BYTES = 1 << 20
+"""Size of the blocks handed out. Larger ones cost memory and run out of cache: 1 MB was the fastest of 1..64 MB."""
+READ_BYTES = 1 << 18
+_DAMAGED = cast(type[Exception], igzip_lib.IsalError)  # its stub says it is an instance
+_GZIP = b"\x1f\x8b"
+_GZIP_AND_HEADER = 31
+_FOREIGN = {
+    b"PK\x03\x04": "a zip archive; unpack it first",
+    b"\x28\xb5\x2f\xfd": "zstd-compressed; decompress it with `zstd -d`",
+    b"BZh": "bzip2-compressed; decompress it with `bunzip2`",
+    b"\xfd7zXZ\x00": "xz-compressed; decompress it with `unxz`",
+    b"SQLite format 3": "a SQLite file (nsys export?); decodetop reads torch.profiler traces",
+}
+
+
+class TraceBytes:
+    """Iterate for the uncompressed blocks. `done_bytes` of `total_bytes` count the file, not its content.
+
+    `damage` says in words why the content ends early; it is None for a whole file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises TraceError if the file can't be opened, is empty, or is plainly something else."""
+        self.path = path
+        self.done_bytes = 0
+        self.json_bytes = 0
+        self.damage: str | None = None
+        try:
+            self._file: BinaryIO = path.open("rb")
+            head = self._file.read(16)
+        except OSError as error:
+            hint = "give the trace files themselves, all ranks of one capture" if path.is_dir() else "check the path"
+            raise TraceError(f"can't read {path}: {error.strerror or error}", hint) from error
+        self.total_bytes = path.stat().st_size
+        self.gzip = head.startswith(_GZIP)
+        if not head:
+            self._file.close()
+            raise TraceError(f"{path} is empty", "the engine may still be writing it; wait until its size is stable")
+        for magic, what in _FOREIGN.items():
+            if head.startswith(magic):
+                self._file.close()
+                raise TraceError(f"{path} is no trace but {what.split(';')[0]}", what.partition("; ")[2])
+        self._file.seek(0)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[bytes]:
+        for block in self._inflated() if self.gzip else self._plain():
+            self.json_bytes += len(block)
+            yield block
+
+    def _read(self, size: int) -> bytes:
+        try:
+            data = self._file.read(size)
+        except OSError as error:
+            self.damage = f"reading stopped at byte {self.done_bytes:,}: {error.strerror or error}"
+            return b""
+        self.done_bytes += len(data)
+        return data
+
+    def _plain(self) -> Iterator[bytes]:
+        while block := self._read(BLOCK_BYTES):
+            yield block
+
+    def _inflated(self) -> Iterator[bytes]:
+        """`max_length` bounds a block even where the data inflates a thousandfold."""
+        pending = b""
+        member = isal_zlib.decompressobj(_GZIP_AND_HEADER)
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            pending = pending or self._read(READ_BYTES)
+            if not pending:
+                if self.damage is None:
+                    self.damage = "the gzip data ends early: the file was cut short or is still being written"
+                break
+            try:
+                part = member.decompress(pending, BLOCK_BYTES - size)
+            except _DAMAGED as error:
+                self.damage = f"the gzip data is damaged near byte {self.done_bytes:,} ({error})"
+                break
+            parts.append(part)
+            size += len(part)
+            pending = member.unconsumed_tail
+            if size >= BLOCK_BYTES:
+                yield b"".join(parts)
+                parts, size = [], 0
+            if member.eof:
+                pending = self._next_member(member.unused_data)
+                if not pending:
+                    break
+                member = isal_zlib.decompressobj(_GZIP_AND_HEADER)
+        if size:
+            yield b"".join(parts)
+
+    def _next_member(self, rest: bytes) -> bytes:
+        """The first bytes of the next gzip member, or nothing; zero padding is allowed, other garbage is said."""
+        while True:
+            rest = rest.lstrip(b"\0")
+            if len(rest) < len(_GZIP):
+                more = self._read(READ_BYTES)
+                if not more:
+                    return b""
+                rest += more
+            elif rest.startswith(_GZIP):
+                return rest
+            else:
+                self.damage = f"bytes that are not gzip follow the data near byte {self.done_bytes:,}; ignored"
+                return b""

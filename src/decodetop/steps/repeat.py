@@ -1,0 +1,116 @@
+"""Steps of a trace without labels: the kernels of the main stream repeat, so cut where one comes once a period."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from decodetop.steps.context import NameTable
+from decodetop.steps.reading import KINDS
+from decodetop.steps.segment import Label
+from decodetop.steps.split import Ints
+from decodetop.steps.timeline import Timeline
+
+LOOK_MAX = 1_500_000
+"""Kernels of the main stream looked at to find what repeats; the cuts are then made over all of them."""
+PERIOD_MIN_KERNELS = 8
+TOLERANCE = 0.02
+SHARE_MIN = 0.5
+"""Of the distances between an anchor's calls, and of the kernels, so much has to be regular."""
+MULTIPLE_MAX = 4
+TEXT = "(no labels: by what repeats)"
+
+
+class _Anchor(NamedTuple):
+    name: int
+    period: float
+    share: float
+
+
+class Repeats(msgspec.Struct, frozen=True):
+    """Synthetic labels, and for each the start of its first event."""
+
+    labels: tuple[Label, ...]
+    first_start: Ints
+
+
+def find(timeline: Timeline, names: NameTable) -> Repeats:
+    """Empty where nothing repeats at least three times."""
+    anchor = _anchor(_sequence(timeline, names), names)
+    if anchor is None:
+        return Repeats((), np.empty(0, np.int64))
+    starts, counts = _cuts(timeline, names, anchor.name)
+    labels = []
+    for number, start in enumerate(starts.tolist()):
+        count = counts[number] if number < len(counts) else anchor.period
+        ordinary = abs(count - anchor.period) <= max(1, TOLERANCE * anchor.period)
+        labels.append(Label(TEXT, "decode" if ordinary else "other", None, start, start, 0))
+    return Repeats(tuple(labels), starts)
+
+
+def _sequence(timeline: Timeline, names: NameTable) -> NDArray[np.uint32]:
+    """Name ids of the main stream's kernels in order of time."""
+    parts: list[NDArray[np.uint32]] = []
+    seen = 0
+    for events, _, _ in timeline.buckets():
+        mine = events[(events["track"] == timeline.main_track) & names.is_kernel[events["name"]]]
+        parts.append(mine["name"].copy())
+        seen += len(mine)
+        if seen > LOOK_MAX:
+            break
+    return np.concatenate(parts) if parts else np.empty(0, np.uint32)
+
+
+def _anchor(sequence: NDArray[np.uint32], names: NameTable) -> _Anchor | None:
+    order = np.argsort(sequence, kind="stable")
+    edges = np.flatnonzero(np.diff(sequence[order])) + 1
+    found: list[_Anchor] = []
+    for places in np.split(order, edges):
+        if len(places) < 3:
+            continue
+        distance = np.diff(places)
+        usual = float(np.median(distance))
+        regular = np.abs(distance - usual) <= max(1, TOLERANCE * usual)
+        covered = distance[regular].sum() / len(sequence)
+        if usual >= PERIOD_MIN_KERNELS and regular.mean() >= SHARE_MIN and covered >= SHARE_MIN:
+            found.append(_Anchor(int(sequence[places[0]]), usual, float(regular.mean())))
+    return _longest(found, names)
+
+
+def _longest(found: list[_Anchor], names: NameTable) -> _Anchor | None:
+    """The longest period that several kernels (or one that samples) agree on; a layer's is shorter than a step's."""
+    sampling = KINDS.index("sampling")
+    groups: list[list[_Anchor]] = []
+    for anchor in sorted(found, key=lambda one: -one.period):
+        if groups and abs(groups[-1][0].period - anchor.period) <= max(1, TOLERANCE * anchor.period):
+            groups[-1].append(anchor)
+        else:
+            groups.append([anchor])
+    groups = [group for group in groups if len(group) > 1 or names.code[group[0].name] == sampling]
+    if not groups:
+        return None
+    best = groups[0]
+    for group in groups[1:]:
+        # what comes every second or third step only must not join steps into one
+        times = best[0].period / group[0].period
+        if round(times) <= MULTIPLE_MAX and abs(times - round(times)) < 0.1 and len(group) > len(best):
+            best = group
+    return max(best, key=lambda one: one.share)
+
+
+def _cuts(timeline: Timeline, names: NameTable, anchor: int) -> tuple[Ints, Ints]:
+    """Starts of the anchor's calls on the main stream, and the kernels from each to the next."""
+    starts: list[Ints] = []
+    places: list[Ints] = []
+    seen = 0
+    for events, _, _ in timeline.buckets():
+        mine = events[(events["track"] == timeline.main_track) & names.is_kernel[events["name"]]]
+        at = np.flatnonzero(mine["name"] == anchor)
+        starts.append(mine["start"][at].copy())
+        places.append(at + seen)
+        seen += len(mine)
+    place = np.concatenate(places)
+    return np.concatenate(starts), place[1:] - place[:-1]

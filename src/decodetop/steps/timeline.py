@@ -1,0 +1,162 @@
+"""GPU events joined to the calls that launched them, and handed out in order of time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from decodetop.steps.spill import Rows, Table
+from decodetop.steps.split import Ints
+from decodetop.steps.trace import PARTITIONS, Process, Trace
+
+EVENT = np.dtype(
+    [
+        ("start", "<i8"),
+        ("end", "<i8"),
+        ("call_start", "<i8"),
+        ("call_end", "<i8"),
+        ("correlation", "<i8"),
+        ("order", "<i8"),
+        ("name", "<u4"),
+        ("track", "<u4"),
+        ("call_track", "<u4"),
+        ("flags", "<u4"),
+    ]
+)
+LAUNCHED = 1
+"""Flag: the launching call is in the trace."""
+IN_GRAPH = 2
+"""Flag: launched by a graph launch."""
+
+BUCKET_ROWS = 60_000
+_GRAPH = re.compile(r"GraphLaunch")
+_LAUNCH = re.compile(r"Launch(?:Cooperative)?Kernel|GraphLaunch")
+_SYNC = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy(?:2D|3D)?$|^cuMemcpy(?!.*Async)")
+
+
+class Calls:
+    """Which runtime calls are what, by name id."""
+
+    def __init__(self, trace: Trace) -> None:
+        names = [name if category.startswith("cuda_") else "" for category, name in trace.names]
+        self.graph = np.array([bool(_GRAPH.search(name)) for name in names], bool)
+        self.launch = np.array([bool(_LAUNCH.search(name)) for name in names], bool)
+        self.sync = np.array([bool(_SYNC.search(name)) for name in names], bool)
+
+
+class Timeline:
+    """One device's events of one process, by time.
+
+    `first_start[i]` is the start of label i's earliest in-label event on the main stream, `lost[i + 1]` its launches
+    without a kernel; `early` events start before their launch, `unlaunched` have none in the trace.
+    """
+
+    def __init__(self, trace: Trace, process: Process, label_start: Ints, label_end: Ints) -> None:
+        self.main_track, self.device = main_track(trace, process)
+        self._wanted = np.array([track[0] == self.device for track in trace.tracks] or [False])
+        self.first_start = np.full(len(label_start), np.iinfo(np.int64).max)
+        self.lost = np.zeros(len(label_start) + 1, np.int64)
+        self.early = 0
+        self.unlaunched = 0
+        self.other_devices = 0
+        self.start = np.iinfo(np.int64).max
+        self.end = np.iinfo(np.int64).min
+        self._bounds = _bounds(process)
+        self.events: Table = trace.spill.table(EVENT, len(self._bounds) + 1)
+        self.syncs: Table = trace.spill.table(process.calls.dtype, len(self._bounds) + 1)
+        self._label_start, self._label_end = label_start, label_end
+        calls = Calls(trace)
+        for partition in range(PARTITIONS):
+            self._join(process.gpu.read(partition), process.calls.read(partition), calls)
+        process.gpu.free()
+        process.calls.free()
+
+    @property
+    def count(self) -> int:
+        return self.events.count
+
+    def buckets(self) -> Iterator[tuple[Rows, Rows, int]]:
+        """Events and synchronising calls in order of time, and the time before which all have been handed out."""
+        edges = [*self._bounds.tolist(), np.iinfo(np.int64).max]
+        for bucket, edge in enumerate(edges):
+            events, syncs = self.events.read(bucket), self.syncs.read(bucket)
+            yield (
+                events[np.lexsort((events["order"], events["start"]))],
+                syncs[np.argsort(syncs["start"], kind="stable")],
+                edge,
+            )
+
+    def _join(self, gpu: Rows, calls: Rows, kinds: Calls) -> None:
+        kept = self._wanted[gpu["track"]]
+        self.other_devices += int(len(gpu) - np.count_nonzero(kept))
+        gpu = gpu[kept]
+        calls = calls[np.lexsort((calls["start"], calls["correlation"]))]
+        calls = calls[np.concatenate([[True], np.diff(calls["correlation"]) != 0])] if len(calls) else calls
+        at = np.searchsorted(calls["correlation"], gpu["correlation"])
+        at = np.minimum(at, max(0, len(calls) - 1))
+        known = calls["correlation"][at] == gpu["correlation"] if len(calls) else np.zeros(len(gpu), bool)
+        events = _events(gpu, calls, at, known, kinds)
+        self._count(events, calls, at[known], kinds)
+        if len(events):
+            self.start = min(self.start, int(events["start"].min()))
+            self.end = max(self.end, int(events["end"].max()))
+        self.events.append(events, self._bucket(events["start"]))
+        syncs = calls[kinds.sync[calls["name"]]] if len(calls) else calls
+        self.syncs.append(syncs, self._bucket(syncs["start"]))
+
+    def _bucket(self, start: Ints) -> NDArray[np.int64]:
+        return np.searchsorted(self._bounds, start, side="right")
+
+    def _count(self, events: Rows, calls: Rows, used: NDArray[Any], kinds: Calls) -> None:
+        known = (events["flags"] & LAUNCHED) != 0
+        self.unlaunched += int(len(events) - np.count_nonzero(known))
+        self.early += int(np.count_nonzero(known & (events["start"] < events["call_start"])))
+        launches = kinds.launch[calls["name"]] if len(calls) else np.zeros(0, bool)
+        launches[used] = False
+        lost = np.searchsorted(self._label_start, calls["start"][launches], side="right")
+        np.add.at(self.lost, lost, 1)
+        if not len(self._label_start):
+            return
+        label = np.searchsorted(self._label_start, events["call_start"], side="right") - 1
+        inside = known & (label >= 0) & (events["call_start"] < self._label_end[label])
+        inside &= events["track"] == self.main_track
+        np.minimum.at(self.first_start, label[inside], events["start"][inside])
+
+
+def main_track(trace: Trace, process: Process) -> tuple[int | None, int | str | None]:
+    """The stream with the most GPU time, on the device with the most."""
+    devices: dict[int | str, int] = {}
+    for track, busy_ns in process.busy_ns.items():
+        device = trace.tracks[track][0]
+        devices[device] = devices.get(device, 0) + busy_ns
+    if not devices:
+        return None, None
+    device = max(devices, key=lambda one: devices[one])
+    mine = {track: ns for track, ns in process.busy_ns.items() if trace.tracks[track][0] == device}
+    return max(mine, key=lambda track: mine[track]), device
+
+
+def _bounds(process: Process) -> Ints:
+    """Times that part the events into buckets of about BUCKET_ROWS."""
+    wanted = -(-process.gpu.count // BUCKET_ROWS)
+    if wanted <= 1:
+        return np.empty(0, np.int64)
+    samples = np.sort(np.concatenate(process.start_samples))
+    return np.unique(samples[(np.arange(1, wanted) * len(samples)) // wanted])
+
+
+def _events(gpu: Rows, calls: Rows, at: NDArray[Any], known: NDArray[Any], kinds: Calls) -> Rows:
+    events = np.zeros(len(gpu), EVENT)
+    for field in ("start", "end", "correlation", "order", "name", "track"):
+        events[field] = gpu[field]
+    if len(calls):
+        own = at[known]
+        events["call_start"][known] = calls["start"][own]
+        events["call_end"][known] = calls["end"][own]
+        events["call_track"][known] = calls["track"][own]
+        events["flags"][known] = np.where(kinds.graph[calls["name"][own]], LAUNCHED | IN_GRAPH, LAUNCHED)
+    return events
