@@ -17,6 +17,8 @@ from decodetop.todo.formats.todowrite import lists_in_text
 _PRIORITY_OF = {"H": "high", "M": "medium", "L": "low"}
 _LETTER_OF = {priority: letter for letter, priority in _PRIORITY_OF.items()}
 _STATUS_OF = {"deleted": "cancelled"}
+_STARTED = "in_progress"
+"""The tag of an item in progress whose start nobody wrote down: `start` needs a time."""
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)")
 _OWN_FIELDS = {
     "id", "content", "notes", "status_history", "attempts", "evidence", "conflicts", "hypothesis", "expected",
@@ -45,8 +47,12 @@ def is_task(entry: Any) -> bool:
 
 def _item_of(task: Mapping[str, Any]) -> Item:
     status = str(task.get("status") or "pending")
-    started = status == "pending" and "start" in task
     kept = {name: value for name, value in task.items() if name not in _OWN_FIELDS | {"urgency"}}
+    tags = kept.get("tags")
+    tagged = isinstance(tags, list) and _STARTED in tags
+    if isinstance(tags, list) and tagged:
+        kept["tags"] = [tag for tag in tags if tag != _STARTED]
+    started = status == "pending" and (tagged or "start" in task)
     item: Item = {
         "content": task["description"],
         "status": "in_progress" if started else _STATUS_OF.get(status, status),
@@ -71,6 +77,8 @@ def _task_of(item: Mapping[str, Any]) -> dict[str, Any]:
     task.setdefault("entry", first)
     if status == "in_progress":
         task.setdefault("start", last)
+        if task["start"] is None:
+            task["tags"] = [*task.get("tags", ()), _STARTED]
     else:
         task.pop("start", None)
     if status in ("completed", "cancelled"):

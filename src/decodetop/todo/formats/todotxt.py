@@ -1,7 +1,7 @@
 """todo.txt (todotxt.org): `x ` done, `(A)` priority, dates, +project @context, key:value. Pure.
 
-Projects, contexts and unknown keys stay in the words. What todo.txt has no sign for stands in keys of ours:
-`id:`, `status:` and `priority:`, percent-encoded.
+Projects, contexts and unknown keys stay in the words. What todo.txt has no sign for stands in keys of ours at the
+line's end, percent-encoded: `id:` first, then `status:`, `priority:`, and `lead:` when the words begin like a sign.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _LINE = re.compile(
     r"^(?P<done>x )?\s*(?:\((?P<letter>[A-Z])\) )?\s*(?P<dates>(?:\d{4}-\d\d-\d\d ){0,2})\s*(?P<words>.*)$"
 )
 _SIGN = re.compile(r"^(?:x |\([A-Z]\) )", re.MULTILINE)
-_KEY = re.compile(r"\s(id|status|priority|pri):(\S+)$")
+_KEY = re.compile(r"(?:^|\s)(id|status|priority|pri|lead):(\S+)$")
+_LIKE_A_SIGN = re.compile(r"(x|\([A-Z]\)|\d{4}-\d\d-\d\d)( |$)|(id|status|priority|pri|lead):\S+$")
+_LEAD = "~"
 _PRIORITY_OF_LETTER = {"A": "high", "B": "medium"}
 _LETTER_OF_PRIORITY = {"high": "A", "medium": "B", "low": "C"}
 
@@ -43,6 +45,8 @@ def _item_of(line: str) -> Item | None:
     if match is None or not match["words"].strip():
         return None
     words, keys = _keys(match["words"].strip())
+    if keys.get("lead") == _LEAD:
+        words = words.removeprefix(_LEAD).strip()
     if not words:
         return None
     item: Item = {
@@ -68,22 +72,27 @@ def _line_of(item: Mapping[str, Any]) -> str:
     status, priority = item["status"], item.get("priority")
     closed = status in ("completed", "cancelled")
     words = " ".join(item["content"].split())
-    keys = []
-    letter = _LETTER_OF_PRIORITY.get(priority) if isinstance(priority, str) else None
-    kept = item.get("todotxt_priority")
-    letter = kept if priority == "low" and isinstance(kept, str) and re.fullmatch("[D-Z]", kept) else letter
+    keys = {"id": item["id"]}
+    letter = _letter(item)
     if isinstance(priority, str) and priority and letter is None:
-        keys.append(f"priority:{quote(priority, safe='')}")
+        keys["priority"] = priority
+    if letter is not None and closed:
+        keys["pri"] = letter  # a priority before a completion date is not in the format
     if status not in ("pending", "completed"):
-        keys.append(f"status:{quote(status, safe='')}")
-    keys.append(f"id:{quote(item['id'], safe='')}")
-    head = "x " if closed else ""
-    if letter and closed:
-        keys.insert(0, f"pri:{letter}")  # a priority before a completion date is not in the format
-    elif letter:
-        head += f"({letter}) "
-    head += _dates(item, closed)
-    return f"{head}{words} {' '.join(keys)}"
+        keys["status"] = status
+    if _LIKE_A_SIGN.match(words):
+        words, keys["lead"] = f"{_LEAD} {words}", _LEAD
+    head = "x " if closed else f"({letter}) " if letter is not None else ""
+    tail = " ".join(f"{name}:{quote(value, safe='~')}" for name, value in keys.items())
+    return f"{head}{_dates(item, closed)}{words} {tail}"
+
+
+def _letter(item: Mapping[str, Any]) -> str | None:
+    """The letter of the priority; D to Z come back as they came."""
+    priority, kept = item.get("priority"), item.get("todotxt_priority")
+    if priority == "low" and isinstance(kept, str) and re.fullmatch("[D-Z]", kept):
+        return kept
+    return _LETTER_OF_PRIORITY.get(priority) if isinstance(priority, str) else None
 
 
 def _dates(item: Mapping[str, Any], closed: bool) -> str:
@@ -95,11 +104,9 @@ def _dates(item: Mapping[str, Any], closed: bool) -> str:
 
 
 def _keys(words: str) -> tuple[str, dict[str, str]]:
-    """The words without our keys at their end, and the keys."""
+    """The words without our keys at their end, and the keys; what stands before `id:` is not ours."""
     keys: dict[str, str] = {}
-    while match := _KEY.search(words):
-        if match[1] in keys:
-            break
+    while "id" not in keys and (match := _KEY.search(words)) and match[1] not in keys:
         keys[match[1]] = unquote(match[2])
         words = words[: match.start()].rstrip()
     return words, keys
