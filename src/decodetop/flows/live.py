@@ -11,7 +11,7 @@ from decodetop.bench.plan import load_presets
 from decodetop.bench.reading import BenchReading
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import Clock
-from decodetop.core.engine import Engine, Probe
+from decodetop.core.engine import Engine, Probe, Service
 from decodetop.core.sample import Header
 from decodetop.core.state import State
 from decodetop.flows.bench import BenchService
@@ -55,8 +55,12 @@ def assemble(
     gpu: Callable[[Clock, Callable[[], bool]], Probe],
     server: ServerProbe,
     key: Callable[[], str | None],
+    more: Sequence[Service] = (),
 ) -> Engine:
-    """An engine with every instrument, on the investigation of the settings; `gpu` makes the GPU probe."""
+    """An engine with every instrument, on the investigation of the settings; `gpu` makes the GPU probe.
+
+    `more` = services beside the instruments'.
+    """
     folder = settings.investigation
     presets = load_presets(folder / "presets.toml")
     engine: Engine
@@ -81,6 +85,7 @@ def assemble(
             BenchService(folder, presets, key),
             StepsService(folder),
             RecordService(folder / "tapes", header),
+            *more,
         ),
         readonly=settings.readonly,
     )

@@ -1,4 +1,4 @@
-"""Continuous batching as SGLang does it: prefills first, then decode steps in which all running streams emit at once."""
+"""Continuous batching as SGLang does it: prefills first, then decode steps in which all running streams emit."""
 
 from __future__ import annotations
 

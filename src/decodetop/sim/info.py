@@ -13,6 +13,21 @@ from decodetop.sim.model import KV_CAPACITY
 
 VERSION = "0.5.15"
 MODEL_PATH = "/srv/models/simulated-8b"
+MODEL_CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 4096,
+    "intermediate_size": 12_288,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151_936,
+    "max_position_embeddings": 40_960,
+    "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16",
+}
+"""What `config.json` in the model's folder says, where there is one: the dimensions of the recorded model."""
 GRAPH_BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256)
 
 
@@ -20,6 +35,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     """How the simulated server was started. `graph_max_batch` is the largest batch captured, were graphs on."""
 
     served_name: str = "simulated-8b"
+    model_path: str = MODEL_PATH
     port: int = 0
     tp: int = 1
     graphs: bool = True
@@ -33,10 +49,10 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
         return KV_CAPACITY[self.tp]
 
 
-def model_info() -> dict[str, Any]:
+def model_info(setup: Setup) -> dict[str, Any]:
     return {
-        "model_path": MODEL_PATH,
-        "tokenizer_path": MODEL_PATH,
+        "model_path": setup.model_path,
+        "tokenizer_path": setup.model_path,
         "is_generation": True,
         "preferred_sampling_params": None,
         "weight_version": "default",
@@ -89,8 +105,8 @@ def _arguments(setup: Setup) -> dict[str, Any]:
     batches = [batch for batch in GRAPH_BATCHES if batch <= setup.graph_max_batch]
     decode = {"backend": "full" if setup.graphs else "disabled", "max_bs": setup.graph_max_batch, "bs": batches}
     return {
-        "model_path": MODEL_PATH,
-        "tokenizer_path": MODEL_PATH,
+        "model_path": setup.model_path,
+        "tokenizer_path": setup.model_path,
         "load_format": "dummy",
         "context_length": setup.context_length,
         "dtype": "auto",

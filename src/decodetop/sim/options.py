@@ -46,6 +46,7 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
     return Options(
         setup=Setup(
             served_name=args.served_name,
+            model_path=args.model_path,
             port=args.port,
             tp=args.tp,
             graphs=args.graphs,
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0 = any free one, printed as JSON")
     parser.add_argument("--served-name", default=Setup().served_name)
+    parser.add_argument("--model-path", default=Setup().model_path)
     parser.add_argument("--tp", type=int, choices=(1, 2), default=1)
     parser.add_argument("--graphs", action=argparse.BooleanOptionalAction, default=True, help="CUDA graphs")
     parser.add_argument("--graph-max-batch", type=int, default=32)

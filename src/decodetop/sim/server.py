@@ -138,8 +138,8 @@ class Server:
         about = json(lambda: info.server_info(self.setup, self.metrics.gen_throughput))
         return {
             "/v1/models": json(lambda: info.models(self.setup, started)),
-            "/model_info": json(info.model_info),
-            "/get_model_info": json(info.model_info),
+            "/model_info": json(lambda: info.model_info(self.setup)),
+            "/get_model_info": json(lambda: info.model_info(self.setup)),
             "/server_info": about,
             "/get_server_info": about,
             "/get_load": json(self._get_load),

@@ -1,0 +1,45 @@
+"""`decodetop demo`: the screen on a simulated box; `--serve`: only its server, to be tried by hand."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from decodetop.cli.tui import add_screen_options, log_to, show
+from decodetop.config import Settings
+from decodetop.core.clock import SystemClock
+from decodetop.errors import UsageError
+from decodetop.flows.demo import VISITORS, build_demo, demo_box, demo_settings
+from decodetop.sim.server import main as serve
+
+GPUS_MAX = 16
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpus", type=int, default=2, metavar="N", help="simulated GPUs (default 2; at most 16)")
+    parser.add_argument(
+        "--tp", type=int, choices=(1, 2), default=2, help="how many of them the server uses (default 2)"
+    )
+    parser.add_argument(
+        "--graphs", action=argparse.BooleanOptionalAction, default=True, help="CUDA graphs; --no-graphs is host-bound"
+    )
+    parser.add_argument("--serve", action="store_true", help="only the simulated server, until Ctrl-C")
+    parser.add_argument("--port", type=int, default=0, help="for --serve; default: any free one")
+    add_screen_options(parser)
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    """Raises UsageError, DataError when the simulated server does not start."""
+    if not args.tp <= args.gpus <= GPUS_MAX:
+        raise UsageError(
+            f"--gpus {args.gpus} is not between {args.tp} (--tp) and {GPUS_MAX}", "use for example --gpus 2"
+        )
+    if args.serve:
+        print("try: decodetop --endpoint URL, decodetop bench run single --endpoint URL", file=sys.stderr)
+        graphs = "--graphs" if args.graphs else "--no-graphs"
+        return serve(["--tp", str(args.tp), "--port", str(args.port), "--visitors", str(VISITORS), graphs])
+    if args.log is not None:
+        log_to(Path(args.log))
+    with demo_box(tp=args.tp, gpu_count=args.gpus, graphs=args.graphs) as box:
+        return show(build_demo(settings, SystemClock(), box), demo_settings(settings, box))
