@@ -15,6 +15,7 @@ from decodetop.sim import model
 from decodetop.sim.batch import Pass
 from decodetop.sim.gpus import NAME
 from decodetop.sim.trace import Capture, render, write
+from decodetop.steps.analyse import analyse
 
 EPOCH_NS = 1_796_000_000 * 10**9
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -148,3 +149,35 @@ def test_files_are_whole_and_named_as_sglang_names_them(tmp_path: Path) -> None:
         trace = json.loads(gzip.decompress(path.read_bytes()))
         assert trace["distributedInfo"]["rank"] == rank
         assert trace["deviceProperties"][0]["name"] == NAME
+
+
+@pytest.mark.parametrize(
+    ("tp", "graphs", "period_us", "busy_us", "gemm_us", "in_graph_us"),
+    [(1, True, 5295.9, 5063.8, 4158.6, 214.0), (1, False, 63_702.0, 4928.1, 4167.3, 0.0)],
+)
+def test_our_own_reader_finds_the_recorded_figures(
+    tmp_path: Path, tp: int, graphs: bool, period_us: float, busy_us: float, gemm_us: float, in_graph_us: float
+) -> None:
+    report = analyse(write(capture(tp, graphs), tmp_path))
+    assert (report.engine, report.errors) == ("sglang", ())
+    rank = report.ranks[0]
+    assert (rank.steps.found, rank.steps.used, rank.kernels_per_step) == (7, 5, 524)
+    assert rank.graph_launches_per_step == (1 if graphs else 0)
+    assert rank.coverage.ok, rank.coverage.problems
+    assert rank.period_us is not None
+    assert rank.period_us.median == pytest.approx(period_us, rel=0.01)
+    assert rank.busy_us == pytest.approx(busy_us, rel=0.03)
+    assert rank.kinds_us["gemm"] == pytest.approx(gemm_us, rel=0.02)
+    assert rank.idle_split_us["in_graph"] == pytest.approx(in_graph_us, abs=5)
+    assert sum(rank.kinds_us.values()) == pytest.approx(rank.period_us.representative)
+    if not graphs:
+        assert rank.idle_split_us["host_late"] > 0.99 * (rank.idle_us or 0)
+
+
+def test_our_own_reader_tells_waiting_from_transfer(tmp_path: Path) -> None:
+    report = analyse(write(capture(2, True), tmp_path))
+    assert [rank.rank for rank in report.ranks] == [0, 1]
+    assert report.straggler_rank == 1
+    waits = [rank.communication_us.waiting for rank in report.ranks]
+    assert waits == [pytest.approx(920, rel=0.05), pytest.approx(0, abs=30)]
+    assert {rank.kernels_per_step for rank in report.ranks} == {601}
