@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from decodetop.core.feed import Feed
 from decodetop.core.pipe import PipeSource
 from decodetop.core.sample import Notice, Sample
 from decodetop.core.tape import Codec
@@ -55,6 +56,18 @@ async def test_samples_arrive_and_the_end_is_said(tmp_path: Path) -> None:
     assert sink.of("count") == SAMPLES
     failure = sink.of("pipe")[0].failure
     assert failure is not None and failure.kind == "lost" and failure.hint == "connection closed"
+
+
+async def test_a_feed_may_start_it_before_the_header_is_known(tmp_path: Path) -> None:
+    feed = Feed(PipeSource(command(tmp_path, stream(*SAMPLES), then="import time; time.sleep(60)"), CODEC))
+    assert feed.latest.header.host == sys.executable
+    feed.start()
+    for _ in range(500):
+        if feed.latest.seq == 2:
+            break
+        await asyncio.sleep(0.01)
+    assert feed.latest.header == HEADER
+    assert feed.stop()
 
 
 async def test_commands_are_refused_in_words(tmp_path: Path) -> None:

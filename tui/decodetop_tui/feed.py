@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Command, Notice
 from decodetop.core.source import ReplayReading
-from decodetop.core.state import State
+from decodetop.core.state import Past, State
 
 FRAMES_PER_SECOND = 4
 """More is not seen, and costs bytes over SSH."""
@@ -31,7 +31,7 @@ class Toast(NamedTuple):
     until_ns: int
 
 
-class Watch:
+class Lookout:
     """`state` is what is drawn. Frozen, it stays while the feed goes on."""
 
     def __init__(self, feed: FeedLike) -> None:
@@ -39,7 +39,8 @@ class Watch:
         self.state = feed.latest
         self.frozen = False
         self.toast: Toast | None = None
-        self._notices_ns = self._newest_notice_ns()
+        past = feed.latest.lane("notice").history
+        self._heard: Past | None = past[-1] if past else None
 
     @property
     def live(self) -> State:
@@ -63,8 +64,11 @@ class Watch:
 
     def hear(self) -> bool:
         """Take the notices since the last call; True if one of them asks for the bell. The newest is shown."""
-        past = [one for one in self.live.lane("notice").history if one.t_ns > self._notices_ns]
-        self._notices_ns = self._newest_notice_ns()
+        history = self.live.lane("notice").history
+        at = next((at for at, one in enumerate(history) if one is self._heard), None)
+        # a tape that was wound holds other samples: what it says of its past is no news
+        past = history[0 if at is None else at + 1 :] if at is not None or self._heard is None else ()
+        self._heard = history[-1] if history else None
         notices = [one.reading for one in past if isinstance(one.reading, Notice)]
         if notices:
             self.say(notices[-1])
@@ -81,7 +85,3 @@ class Watch:
             return False
         self.toast = None
         return True
-
-    def _newest_notice_ns(self) -> int:
-        at = self.live.lane("notice").last_t_ns
-        return -1 if at is None else at

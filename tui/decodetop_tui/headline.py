@@ -54,10 +54,10 @@ def findings_line(state: State, findings: Sequence[Finding], width: int) -> Line
     style = {"invalid": "bad", "suspect": "warn", "info": "key"}[worst.severity]
     since = words.clock_time(state.header.started_wall_ns + worst.since_ns)[:5]
     count = f"{len(findings)} finding{'s' if len(findings) > 1 else ''}"
-    tail = (Span(f"since {since}  ", "dim"), Span(count, style))
-    head = (Span("▲ ", style), Span(worst.title, style))
+    tail: Line = (Span(f"since {since}  ", "dim"), Span(count, style))
+    head: Line = (Span("▲ ", style), Span(worst.title, style))
     room = width - width_of(tail) - GAP
-    line = (*head, Span(f": {worst.evidence}")) if worst.evidence else head
+    line: Line = (*head, Span(f": {worst.evidence}")) if worst.evidence else head
     if width_of(line) > room:
         if room < 12:
             return (*head, Span(" "), *tail[1:])
@@ -65,17 +65,16 @@ def findings_line(state: State, findings: Sequence[Finding], width: int) -> Line
     return (*line, Span(" " * max(GAP, width - width_of(line) - width_of(tail))), *tail)
 
 
-def footer_line(hints: Sequence[tuple[str, str]], right: Sequence[Span], width: int) -> Line:
-    """` b bench   a add ...`: key and word, as many as fit, and at the right a word on the screen itself."""
-    tail = tuple(right) if width_of(right) + 20 <= width else ()
-    room = width - width_of(tail) - GAP
+def footer_line(hints: Sequence[tuple[str, str]], width: int) -> Line:
+    """` b bench   a add ...`: key and word, as many as fit."""
     line: list[Span] = [Span(" ")]
     for key, word in hints:
-        piece = [Span(key, "key"), Span(f" {word}   ", "dim")]
-        if width_of(line) + width_of(piece) - 3 > room:
+        piece = [Span(key, "key"), Span(f" {word}", "dim")]
+        gap = [Span("   ")] if len(line) > 1 else []
+        if width_of([*line, *gap, *piece]) > width:
             break
-        line += piece
-    return (*line, Span(" " * max(0, width - width_of(line) - width_of(tail))), *tail)
+        line += [*gap, *piece]
+    return tuple(line)
 
 
 def toast_line(level: str, message: str, hint: str, width: int) -> Line:

@@ -120,7 +120,7 @@ def _clash(
     keys_of: Mapping[str, tuple[str, ...]], wanted: Mapping[str, tuple[str, ...]]
 ) -> tuple[str, str, str] | None:
     """The last of the user's entries that takes a key another action has: (its id, the key, the other's id)."""
-    for id in reversed(wanted):
+    for id in reversed(list(wanted)):
         for key in wanted[id]:
             for other, theirs in keys_of.items():
                 if other != id and key in theirs:

@@ -121,15 +121,7 @@ _TODO = (
     Action("todo-down", ("J",), "move todo down", "later in the list", "todo", todo.move(1), todo.on_item),
     Action("todo-up", ("K",), "move todo up", "earlier in the list", "todo", todo.move(-1), todo.on_item),
     Action(
-        "undo",
-        ("u",),
-        "undo",
-        "take back the last edit of the checklist made here",
-        "todo",
-        todo.undo,
-        todo.can_undo,
-        72,
-        "undo",
+        "undo", ("u",), "undo", "take back the last edit of the checklist made here", "todo", todo.undo, todo.can_undo
     ),
 )
 

@@ -1,4 +1,7 @@
-"""The widget under everything the face draws: given lines, it sends the terminal only the runs that changed."""
+"""The widget under everything the face draws: given lines, it refreshes only the runs that changed.
+
+Textual renders and sends whatever is refreshed, changed or not; what it sends too much, `thrift` holds back.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,6 @@ class Painted(Widget):
         self._role = styles
         self._lines: tuple[Line, ...] = ()
         self._grid: list[Cells] = []
-        self._cuts: dict[int, set[int]] = {}
 
     @property
     def lines(self) -> tuple[Line, ...]:
@@ -33,7 +35,7 @@ class Painted(Widget):
         return self._lines
 
     def paint(self, lines: Sequence[Line], width: int) -> int:
-        """Show `lines`, each cut or filled to `width` cells; returns how many cells changed."""
+        """Show `lines`, each cut or filled to `width` cells; returns how many cells were refreshed."""
         grid = [
             self._grid[y] if self._unchanged(y, line, width) else raster(line, width) for y, line in enumerate(lines)
         ]
@@ -43,17 +45,15 @@ class Painted(Widget):
             return sum(map(len, grid))
         regions: list[Region] = []
         for y, (before, after) in enumerate(zip(old, grid, strict=True)):
-            if before is not after:
-                for run in changed(before, after):
-                    self._cuts.setdefault(y, set()).update(run)
-                    regions.append(Region(run.start, y, run.end - run.start, 1))
+            run = None if before is after else changed(before, after)
+            if run is not None:
+                regions.append(Region(run[0], y, run[1] - run[0], 1))
         if regions:
             self.refresh(*regions)
         return sum(region.width for region in regions)
 
     def repaint(self) -> None:
         """Send all of it again: the theme changed, or the size."""
-        self._cuts.clear()
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
@@ -61,7 +61,7 @@ class Painted(Widget):
         cells = self._grid[y] if y < len(self._grid) else ()
         if len(cells) != width:
             cells = (*cells[:width], *[BLANK] * (width - len(cells)))
-        segments = [Segment(text, self._role(style)) for text, style in spans(cells, self._cuts.pop(y, ()))]
+        segments = [Segment(text, self._role(style)) for text, style in spans(cells)]
         return Strip(segments, width)
 
     def _unchanged(self, y: int, line: Line, width: int) -> bool:

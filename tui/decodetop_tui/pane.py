@@ -248,6 +248,8 @@ def joined(line: Line, x: int, mark: str) -> Line:
 
 
 def under_cursor(line: Line, width: int) -> Line:
-    """The line on the cursor's ground, over the whole width."""
-    marked = [Span(text, f"cursor:{style}") for text, style in line]
+    """The line on the cursor's ground over the whole width, with a mark before it that needs no colour."""
+    if line and line[0].text.startswith(" "):
+        line = (Span("▌", "key"), Span(line[0].text[1:], line[0].style), *line[1:])
+    marked = [Span(text, f"cursor:{style}") for text, style in line if text]
     return (*marked, Span(" " * max(0, width - width_of(line)), "cursor:"))

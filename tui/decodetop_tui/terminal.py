@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import signal
@@ -16,12 +15,13 @@ from typing import Any
 from textual.drivers.linux_driver import LinuxDriver
 
 from decodetop.errors import UsageError
+from decodetop_tui.thrift import Thrift
 
 LEAVE_S = 0.8
 """After a signal the terminal is restored and the process gone within this, even when the line hangs."""
 
-CLIPBOARD_MAX_BYTES = 1_000_000
-"""Of base64. Most terminals take less; none we know takes more."""
+DOUBTED_WRITES = 12
+"""After a change of size so many writes (a frame is about three) are sent whole."""
 
 _RESTORE = (
     "\x1b[?2026l\x1b[<u\x1b[?2004l\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?7h\x1b[0m\x1b[?25h\x1b[?1049l"
@@ -30,13 +30,40 @@ _RESTORE = (
 
 
 class Terminal(LinuxDriver):
-    """Textual's driver, but a copy also reaches the terminal around tmux."""
+    """Textual's driver, but only cells that differ are sent, and a copy also reaches the terminal around tmux.
+
+    `thrift` is the app's, so that the app can ask for everything again.
+    """
+
+    thrift = Thrift()
+    _doubt = 0
 
     def write(self, data: str) -> None:
-        super().write(data)
+        self._watch_size()
+        text = self.thrift.feed(data)
         if data.startswith("\x1b]52;") and os.environ.get("TMUX"):
             # tmux passes on what is wrapped (allow-passthrough), or takes the bare one (set-clipboard on): send both
-            super().write(f"\x1bPtmux;{data.replace(chr(27), chr(27) * 2)}\x1b\\")
+            text += f"\x1bPtmux;{data.replace(chr(27), chr(27) * 2)}\x1b\\"
+        if text:
+            super().write(text)
+
+    def _watch_size(self) -> None:
+        """A terminal that changes its size moves or drops what it showed; some do so a little later."""
+        try:
+            size = os.get_terminal_size(self.fileno)
+        except OSError:
+            return
+        if (size.columns, size.lines) != self.thrift.size:
+            self._doubt = DOUBTED_WRITES if self.thrift.size != (0, 0) else 0
+            self.thrift.resize(size.columns, size.lines)
+        elif self._doubt > 0:
+            self._doubt -= 1
+            self.thrift.forget()
+
+
+def sparing(thrift: Thrift) -> type[Terminal]:
+    """The driver for one app."""
+    return type("SparingTerminal", (Terminal,), {"thrift": thrift})
 
 
 def require(environ: Mapping[str, str]) -> None:
@@ -58,10 +85,6 @@ def few_colours(environ: Mapping[str, str]) -> bool:
 def gone() -> bool:
     """Whether the terminal was closed under us; a hang-up that is ignored tells nothing else."""
     return not os.isatty(0)
-
-
-def clipboard_bytes(text: str) -> int:
-    return len(base64.b64encode(text.encode()))
 
 
 class Leaving:

@@ -72,9 +72,18 @@ class Theme(NamedTuple):
             name=self.name,
             dark=self.dark,
             ansi=self.ansi,
+            foreground=base["foreground"],
+            background=base["background"],
+            surface=base["surface"],
+            panel=base["panel"],
             boost=base["surface"],
+            primary=base["primary"],
+            secondary=base["secondary"],
+            accent=base["accent"],
+            warning=base["warning"],
+            error=base["error"],
+            success=base["success"],
             variables=_variables(base),
-            **{role: base[role] for role in BASE},
         )
 
 
@@ -174,7 +183,9 @@ class Palette:
         styles = self.theme.styles
         over, _, under = role.rpartition(":")
         style = styles.get(under, styles[""])
-        return style + styles["cursor"] if over == "cursor" else style
+        if over != "cursor" or under.startswith("kind."):
+            return style  # a bar keeps its colours on the selected row
+        return style + styles["cursor"]
 
 
 def _check_names(

@@ -18,7 +18,10 @@ STOP_S = 2.0
 
 
 class PipeSource:
-    """Runs `command` (a shell-quoted argv) and reads its NDJSON. `open` first: it waits for the header."""
+    """Runs `command` (a shell-quoted argv) and reads its NDJSON. `open` waits for the header; `run` does it else.
+
+    Until then `header` names the command; `run` resets the sink when it has the real one.
+    """
 
     def __init__(self, command: str, codec: Codec) -> None:
         self._argv = shlex.split(command)
@@ -30,7 +33,8 @@ class PipeSource:
 
     @property
     def header(self) -> Header:
-        assert self._header is not None, "open() first"
+        if self._header is None:
+            return Header(version="", host=self._argv[0] if self._argv else "", started_wall_ns=0)
         return self._header
 
     async def open(self) -> None:
@@ -57,6 +61,7 @@ class PipeSource:
     async def run(self, sink: Sink) -> None:
         if self._process is None:
             await self.open()
+            sink.reset()
         assert self._process is not None and self._process.stdout is not None
         self._sink = sink
         try:

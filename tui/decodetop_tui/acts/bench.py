@@ -17,12 +17,12 @@ RUN = "run:"
 
 
 def running(face: Face) -> bool:
-    seen = face.watch.live.last("bench", BenchReading)
+    seen = face.lookout.live.last("bench", BenchReading)
     return seen is not None and seen.progress is not None
 
 
 def parsing(face: Face) -> bool:
-    seen = face.watch.live.last("steps", StepsReading)
+    seen = face.lookout.live.last("steps", StepsReading)
     return seen is not None and seen.parsing is not None
 
 
@@ -60,7 +60,7 @@ def stop(face: Face) -> None:
 
 def baseline(face: Face) -> None:
     """The run under the cursor is what others are compared with; the same again: none is."""
-    seen = face.watch.live.last("bench", BenchReading)
+    seen = face.lookout.live.last("bench", BenchReading)
     id = (face.pane.cursor or "").removeprefix(RUN)
     if seen is not None and id.isdigit():
         face.submit(MarkBaseline(run_id=None if seen.baseline_id == int(id) else int(id)))

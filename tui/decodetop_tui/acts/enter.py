@@ -26,11 +26,11 @@ def enter(face: Face) -> None:
 
 
 def _no_capture(face: Face) -> bool:
-    seen = face.watch.live.last("steps", StepsReading)
+    seen = face.lookout.live.last("steps", StepsReading)
     return seen is None or not seen.captures
 
 
 def _other_server(face: Face, row: str) -> bool:
-    seen = face.watch.live.last("server", ServerReading)
+    seen = face.lookout.live.last("server", ServerReading)
     endpoint = row.removeprefix("server:")
     return seen is not None and endpoint != seen.current and any(found.endpoint == endpoint for found in seen.servers)

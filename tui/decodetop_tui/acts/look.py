@@ -58,8 +58,8 @@ def page(by: int) -> Callable[[Face], None]:
 
 def back(face: Face) -> None:
     """What was opened last closes first: a word, the filter, the zoom."""
-    if face.watch.toast is not None:
-        face.watch.toast = None
+    if face.lookout.toast is not None:
+        face.lookout.toast = None
     elif face.pane.filter:
         face.pane.filter = ""
     elif face.zoomed:
@@ -69,26 +69,25 @@ def back(face: Face) -> None:
 
 def freeze(face: Face) -> None:
     """Stop drawing; in a replay stop the tape, so that nothing is missed."""
-    replay = face.watch.replaying
+    replay = face.lookout.replaying
     if replay is not None:
         face.submit(ReplaySpeed(speed=0.0 if replay.speed else face.replay_speed))
         return
-    face.watch.frozen = not face.watch.frozen
-    face.watch.look()
+    face.lookout.frozen = not face.lookout.frozen
+    face.lookout.look()
     face.draw()
 
 
 def refresh(face: Face) -> None:
     face.submit(Refresh())
-    face.forget_heights()
-    face.draw()
+    face.redraw()
 
 
 def rate(by: int) -> Callable[[Face], None]:
     """Read more (`by` 1) or less often; in a replay play faster or slower."""
 
     def run(face: Face) -> None:
-        if face.watch.replaying is not None:
+        if face.lookout.replaying is not None:
             face.replay_speed = _next(SPEEDS, face.replay_speed, by)
             face.submit(ReplaySpeed(speed=face.replay_speed))
             return

@@ -40,7 +40,7 @@ def picture(face: Face) -> None:
 
 
 def record(face: Face) -> None:
-    seen = face.watch.live.last("record", RecordReading)
+    seen = face.lookout.live.last("record", RecordReading)
     face.submit(Record(on=seen is None or seen.path is None))
 
 
@@ -49,12 +49,12 @@ def _save_report(face: Face) -> Path | None:
     from decodetop.report import markdown
 
     path = _path(face, ".md")
-    return path if _save(face, path, markdown(face.watch.state)) else None
+    return path if _save(face, path, markdown(face.lookout.state)) else None
 
 
 def _path(face: Face, suffix: str) -> Path:
     """`reports/snapshot-20261130T140327Z` of the investigation, named by the time on the screen."""
-    stamp = datetime.fromtimestamp(face.watch.state.wall_ns // SECOND_NS, UTC).strftime("%Y%m%dT%H%M%SZ")
+    stamp = datetime.fromtimestamp(face.lookout.state.wall_ns // SECOND_NS, UTC).strftime("%Y%m%dT%H%M%SZ")
     return face.settings.investigation / "reports" / f"snapshot-{stamp}{suffix}"
 
 

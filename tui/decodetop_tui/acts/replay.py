@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def in_replay(face: Face) -> str | None:
-    return None if face.watch.replaying is not None else "works in a replay (decodetop replay TAPE)"
+    return None if face.lookout.replaying is not None else "works in a replay (decodetop replay TAPE)"
 
 
 def not_in_replay(face: Face) -> str | None:
-    return None if face.watch.replaying is None else "this is a tape already"
+    return None if face.lookout.replaying is None else "this is a tape already"
 
 
 def seek(by_s: float) -> Callable[[Face], None]:

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def any_server(face: Face) -> str | None:
-    seen = face.watch.live.last("server", ServerReading)
+    seen = face.lookout.live.last("server", ServerReading)
     return None if seen is not None and seen.servers else "no server was found"
 
 
 def choose(face: Face) -> None:
-    seen = face.watch.live.last("server", ServerReading)
+    seen = face.lookout.live.last("server", ServerReading)
     if seen is None:
         return
     choices = [

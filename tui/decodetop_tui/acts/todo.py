@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def reading(face: Face) -> TodoReading | None:
-    return face.watch.live.last("todo", TodoReading)
+    return face.lookout.live.last("todo", TodoReading)
 
 
 def selected(face: Face) -> Todo | None:

@@ -19,22 +19,25 @@ from decodetop_tui.pane import under_cursor
 
 T = TypeVar("T")
 
+STYLES = """
+Modal { align: center middle; background: transparent; }
+Window {
+    border: round $primary; background: $background; color: $foreground;
+    padding: 0 1; height: auto;
+}
+Window Input, Window Input:focus {
+    border: none; padding: 0; height: 1; background: $background; color: $foreground;
+}
+Window Static { height: auto; }
+"""
+"""For the app's own sheet: a screen's sheet would be scoped to the class that inherits it."""
+
 
 class Modal(ModalScreen[T | None]):
     """A window of `WIDTH` cells at most. Dismissed with None by Esc and ctrl+c."""
 
     WIDTH = 78
-    CSS = """
-    Modal { align: center middle; background: $background 0%; }
-    Modal:ansi { background: ansi_default 0%; }
-    .window {
-        border: round $primary; background: $background; color: $foreground;
-        padding: 0 1; height: auto; width: 100%;
-    }
-    .window Input, .window Input:focus {
-        border: none; padding: 0; height: 1; background: $background; color: $foreground;
-    }
-    """
+    AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "leave", priority=True),
         Binding("ctrl+c", "leave", "leave", priority=True),
@@ -51,7 +54,7 @@ class Modal(ModalScreen[T | None]):
 
     def _fit(self) -> None:
         """As wide as wanted, and never wider than the terminal."""
-        for window in self.query(".window"):
+        for window in self.query(Window):
             window.styles.width = min(self.WIDTH, max(self.app.size.width - 2, 1))
         self.fit()
 
@@ -68,7 +71,7 @@ class Window(Widget):
     """The frame; its title and the hint below are plain text."""
 
     def __init__(self, *children: Widget, title: str, hint: str = "") -> None:
-        super().__init__(*children, classes="window")
+        super().__init__(*children)
         self.border_title = Content(title)
         self.border_subtitle = Content(hint)
 

@@ -1,0 +1,67 @@
+"""`decodetop` and `decodetop tui`: the screen, on this box or on the samples of another one."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+from decodetop.config import Settings
+from decodetop.core.clock import SystemClock
+from decodetop.core.feed import Feed
+from decodetop.core.pipe import PipeSource
+from decodetop.core.source import Source
+from decodetop.errors import UsageError
+from decodetop.flows.catalog import codec
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--from",
+        dest="from_command",
+        metavar="CMD",
+        help="draw the samples that CMD prints, for example 'ssh box decodetop stream'",
+    )
+    add_screen_options(parser)
+
+
+def add_screen_options(parser: argparse.ArgumentParser) -> None:
+    """The options of every subcommand that shows the screen."""
+    parser.add_argument("--rate", dest="rate_s", type=float, metavar="S", help="read every S seconds (default 1)")
+    parser.add_argument("--quiet", action="store_const", const=True, help="no bell when something long ends")
+    parser.add_argument("--mouse", action="store_const", const=True, help="use the mouse (else it selects text)")
+    parser.add_argument("--log", metavar="FILE", help="append faults of decodetop to FILE")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.log is not None:
+        log_to(Path(args.log))
+    if args.from_command is not None:
+        return show(PipeSource(args.from_command, codec()), settings)
+    from decodetop.flows.live import build_live
+
+    return show(build_live(settings, SystemClock()), settings)
+
+
+def log_to(path: Path) -> None:
+    """Send what is logged to a file: on the screen it would be drawn over. Raises UsageError."""
+    try:
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--log: can't write {path}: {error.strerror}") from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger("decodetop").addHandler(handler)
+    logging.getLogger("decodetop").setLevel(logging.INFO)
+
+
+def show(source: Source, settings: Settings) -> int:
+    """Run `source` on its own thread and the screen on this one until the operator or a signal ends it.
+
+    Raises UsageError where there is no terminal.
+    """
+    # the one place where the engine's side names the face, so that every other command starts without Textual
+    from decodetop_tui.app import run as run_screen
+
+    # without a handler of ours Python writes warnings to stderr, which is where the screen is drawn
+    logging.getLogger("decodetop").addHandler(logging.NullHandler())
+    return run_screen(Feed(source), settings)

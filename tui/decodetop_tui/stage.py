@@ -1,0 +1,94 @@
+"""The dashboard: the six panes and the frame's three lines, placed and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from textual.geometry import Size
+from textual.widget import Widget
+
+from decodetop.core.sample import Notice
+from decodetop.core.state import State
+from decodetop.findings import Finding, evaluate
+from decodetop_tui.headline import Situation, findings_line, footer_line, toast_line, top_line
+from decodetop_tui.layout import Plan, Rect, Want, arrange
+from decodetop_tui.painted import Painted, Styles
+from decodetop_tui.pane import Pane, PaneModule
+
+
+class Stage:
+    """Knows where everything stands. Heights of panes only grow, so that nothing jumps, until `settle`."""
+
+    def __init__(self, modules: Mapping[str, PaneModule], styles: Styles) -> None:
+        self.panes = {name: Pane(name, module, styles) for name, module in modules.items()}
+        self.top = Painted(styles, id="top")
+        self.found = Painted(styles, id="findings")
+        self.footer = Painted(styles, id="footer")
+        self._rects: dict[Widget, Rect | None] = {}
+        self._wants: dict[tuple[str, int], Want] = {}
+        self._findings: tuple[object, tuple[Finding, ...]] = (None, ())
+
+    @property
+    def widgets(self) -> Iterable[Painted]:
+        return (self.top, self.found, *self.panes.values(), self.footer)
+
+    def settle(self) -> None:
+        """Let panes shrink again: the size changed, or the operator asked for a refresh."""
+        self._wants.clear()
+
+    def draw(self, state: State, situation: Situation, size: Size, focused: str, zoomed: bool) -> Plan:
+        """Place and draw all but the footer's words; only what changed is sent."""
+
+        def want(name: str, width: int) -> Want:
+            return self._grown(name, width, self.panes[name].want(state, width))
+
+        plan = arrange(size.width, size.height, want, focused, zoomed)
+        for name, pane in self.panes.items():
+            place = plan.panes.get(name)
+            self._put(pane, None if place is None else place.rect)
+            if place is not None:
+                pane.place = place
+                pane.show(state, focused=name == focused, zoomed=zoomed)
+        self._put(self.top, plan.top)
+        self._put(self.found, plan.findings)
+        self._put(self.footer, plan.footer)
+        self.top.paint([top_line(state, situation, size.width)], size.width)
+        self.found.paint([findings_line(state, self.findings(state), size.width)], size.width)
+        return plan
+
+    def draw_footer(self, hints: Sequence[tuple[str, str]], toast: Notice | None, width: int) -> None:
+        """The keys, or a word to the operator in their place."""
+        if toast is not None:
+            line = toast_line(toast.level, toast.message, toast.hint, width)
+        else:
+            line = footer_line(hints, width)
+        self.footer.paint([line], width)
+
+    def findings(self, state: State) -> tuple[Finding, ...]:
+        """Looked for once a second of the session's clock, and when a source fails or comes back."""
+        failing = tuple(sorted(name for name, lane in state.lanes.items() if lane.failure is not None))
+        moment = (state.lane("clock").last_t_ns, failing, len(state.lanes))
+        if self._findings[0] != moment:
+            self._findings = (moment, evaluate(state))
+        return self._findings[1]
+
+    def repaint(self) -> None:
+        for widget in self.widgets:
+            widget.repaint()
+
+    def _grown(self, name: str, width: int, now: Want) -> Want:
+        before = self._wants.get((name, width), now)
+        grown = Want(max(now.least, before.least), max(now.wanted, before.wanted))
+        self._wants[name, width] = grown
+        return grown
+
+    def _put(self, widget: Widget, rect: Rect | None) -> None:
+        """Textual lays out again at every style that is set: set them only when something moved."""
+        if widget in self._rects and self._rects[widget] == rect:
+            return
+        self._rects[widget] = rect
+        widget.display = rect is not None
+        if rect is not None:
+            widget.styles.position = "absolute"
+            widget.styles.offset = (rect.x, rect.y)
+            widget.styles.width, widget.styles.height = rect.width, rect.height
