@@ -28,6 +28,7 @@ _LIVE = (
 )
 _PROCESS = ("root_pid", "started_wall_ns", "unit", "gpu_indices", "gpu_uuids")
 
+NOT_ASKED = "not asked yet"
 NOTHING_YET = "nothing counted yet"
 ELSEWHERE = "it runs on another host"
 NO_PROCESS = "no process of this box is known to be it"
@@ -95,7 +96,9 @@ def failed(server: Server, status: Status, message: str) -> Server:
     """What was known of it, without anything live: a figure of before is not shown as one of now."""
     values: dict[str, Any] = dict.fromkeys(_LIVE)
     changed = msgspec.structs.replace(server, **values, status=status, status_message=message)
-    return _reasoned(changed, dict.fromkeys(_LIVE, f"the server is {status.replace('_', ' ')}"))
+    why = f"the server is {status.replace('_', ' ')}"
+    never = {field: why for field, reason in server.reasons.items() if reason == NOT_ASKED}
+    return _reasoned(changed, never | dict.fromkeys(_LIVE, why))
 
 
 def explained(server: Server) -> Server:

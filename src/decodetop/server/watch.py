@@ -10,9 +10,9 @@ import msgspec
 from decodetop.core.clock import SECOND_NS, Clock, Late, within
 from decodetop.core.thread import CallThread
 from decodetop.server.client import NoAnswer, SafeClient
-from decodetop.server.compose import explained, failed, placed, with_facts, with_look
+from decodetop.server.compose import NOT_ASKED, explained, failed, placed, with_facts, with_look
 from decodetop.server.discover import Found
-from decodetop.server.engines.adapter import Adapter, Facts, Look
+from decodetop.server.engines.adapter import Adapter, Look, unlearnt
 from decodetop.server.engines.identify import NeedsKey, adapter_of, identify
 from decodetop.server.modelfile import Declared, completed, declared
 from decodetop.server.rates import History, Tally
@@ -22,6 +22,8 @@ FACTS_S = 60.0
 """How often what changes with a restart only is asked again."""
 INCOMPLETE_S = 10.0
 FILE_S = 1.0
+UNLEARNT = unlearnt(NOT_ASKED)
+BEHIND_KEY = unlearnt("told to those with a key only")
 KEY_S = 10.0
 """How often a server that wants a key is asked whether it still does."""
 
@@ -38,14 +40,14 @@ class Watch:
         self.found: Found | None = None
         self.gone_ns: int | None = None
         self.asked = False
-        self.server = Server(endpoint=endpoint, status_message="not asked yet")
+        self.server = Server(endpoint=endpoint, status_message=NOT_ASKED)
         self._clock = clock
         self._thread = thread
         self._client = SafeClient(endpoint, clock, api_key if explicit else None)
         self._local = True
         self._lock = asyncio.Lock()
         self._adapter: Adapter | None = None
-        self._facts = Facts()
+        self._facts = UNLEARNT
         self._facts_due_ns = 0
         self._facts_task: asyncio.Task[None] | None = None
         self._key_due_ns = 0
@@ -63,7 +65,7 @@ class Watch:
             self._facts_due_ns = 0
             if was is not None:
                 self._forget()
-                self.server = Server(endpoint=self.endpoint, status_message="not asked yet")
+                self.server = Server(endpoint=self.endpoint, status_message=NOT_ASKED)
                 self.asked = False
 
     async def poll(self) -> None:
@@ -82,15 +84,22 @@ class Watch:
         await self._client.close()
 
     async def _poll(self) -> None:
-        if self._adapter is None or (self._wants_key is not None and self._clock.now_ns() >= self._key_due_ns):
+        if self._due_to_meet():
             await self._meet()
-        assert self._adapter is not None
+        if self._adapter is None:
+            assert self._wants_key is not None
+            raise self._wants_key
         started_ns = self._clock.now_ns()
         look = await self._adapter.look(partial(self._client.get, self._adapter.engine), self._facts)
         took_ms = (self._clock.now_ns() - started_ns) / SECOND_NS * 1000
         self._take(look, took_ms)
         if self._wants_key is None and self._clock.now_ns() >= self._facts_due_ns:
             self._learn_later()
+
+    def _due_to_meet(self) -> bool:
+        if self._wants_key is not None:
+            return self._clock.now_ns() >= self._key_due_ns
+        return self._adapter is None
 
     async def _meet(self) -> None:
         """Find out who answers; learn its facts before the first look, for they say how to read it."""
@@ -116,8 +125,9 @@ class Watch:
         if self.found is not None and facts.model is not None:
             seen = await self._declared(facts.model)
             facts = facts if seen is None else completed(facts, seen)
-        self._facts = facts
         period_s = FACTS_S if facts.complete else INCOMPLETE_S
+        if adapter is self._adapter and (facts.complete or not self._facts.complete):
+            self._facts = facts  # half an answer does not replace a whole one
         self._facts_due_ns = self._clock.now_ns() + int(period_s * SECOND_NS)
 
     async def _declared(self, model: str) -> Declared | None:
@@ -180,11 +190,12 @@ class Watch:
             engine = self._wants_key.engine
         server = placed(self.endpoint, engine, self._local, self.found)
         telling = () if self._adapter is None else self._adapter.telling
-        return with_facts(server, self._facts, self.found, telling)
+        facts = self._facts if self._wants_key is None else BEHIND_KEY
+        return with_facts(server, facts, self.found, telling)
 
     def _forget(self) -> None:
         """The next to answer here may be another server."""
         self._adapter = None
         self._wants_key = None
-        self._facts = Facts()
+        self._facts = UNLEARNT
         self._history.clear()

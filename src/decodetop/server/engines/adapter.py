@@ -53,6 +53,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
 
 
+_NO_FACTS = ("resolved", "requested", "reasons", "complete")
+
+
+def unlearnt(why: str) -> Facts:
+    """Facts of a server that was not or could not be asked for them."""
+    fields = (name for name in Facts.__struct_fields__ if name not in _NO_FACTS)
+    return Facts(reasons=dict.fromkeys(fields, why), complete=False)
+
+
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What one poll saw. `basis` names the counters, so that rates never span two of them.
 
