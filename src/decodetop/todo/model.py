@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -34,8 +34,11 @@ def add(document: Document, command: AddTodo, wall_ns: int) -> tuple[Document, s
     }
     item |= {name: value for name, value in optional.items() if value}
     item["status_history"] = [{"status": status, "at": stamp_of(wall_ns)}]
-    items = list(document.items)
-    items.insert(_end_of(document, command.after_id) if near else len(items), item)
+    items = [*document.items, item]
+    if near is not None:
+        ordered = tree(document.items)
+        items = [old for old, _ in ordered]
+        items.insert(_behind(ordered, near["id"]), item)
     fields = {**document.fields, "next_id": document.next_id + 1}
     return Document(fields=fields, items=tuple(items)), id
 
@@ -158,16 +161,11 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True):
         return again, merge3(before, now, after, note_conflicts=False)
 
 
-def _end_of(document: Document, id: str | None) -> int:
-    """The place behind an item and all below it."""
-    parents = parents_of(document.items)
-    last = 0
-    for place, item in enumerate(document.items, 1):
-        above: str | None = item["id"]
-        while above is not None and above != id:
-            above = parents[above]
-        last = place if above == id else last
-    return last
+def _behind(ordered: Sequence[tuple[Item, int]], id: str) -> int:
+    """The place behind an item and all below it, of items in tree order."""
+    place = next(place for place, (item, _) in enumerate(ordered) if item["id"] == id)
+    depth = ordered[place][1]
+    return next((later for later in range(place + 1, len(ordered)) if ordered[later][1] <= depth), len(ordered))
 
 
 def _applied(item: Item, changes: Mapping[str, Any]) -> Item:
