@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from decodetop.bench import text
 from decodetop.bench.reading import BenchReading, Metrics, Run
 from decodetop.core import words
 from decodetop_tui.paint import Span, View
-from decodetop_tui.panes import bench
+from decodetop_tui.panes._benchlines import baseline, comparable, worth
 from decodetop_tui.panes._cells import wrap
 from decodetop_tui.panes._page import INDENT, Page
 from decodetop_tui.panes._table import Column, Pair, Table, grid, pair
@@ -29,11 +30,9 @@ def details(page: Page, reading: BenchReading, view: View) -> None:
     run = run or (reading.runs[0] if reading.runs else None)
     if run is None:
         return
-    word, style = bench.verdict(run)
-    base = bench.baseline(reading)
-    page.heading(
-        f"run #{run.id}", Span(f"  {run.plan.preset}  "), Span(word, style), Span(f"  {run.plan.endpoint}", "dim")
-    )
+    base = baseline(reading)
+    state = Span(text.state(run), worth(run).style)
+    page.heading(f"run {text.name(run)}", Span("  "), state, Span(f"  {text.plan_line(run.plan)}", "dim"))
     page.extend(grid(_summary(run), page.width))
     _metrics(page, run, base)
     if base is not None and base is not run:
@@ -46,7 +45,7 @@ def _summary(run: Run) -> list[Pair]:
     metrics, client = run.metrics, run.client
     failed = run.requests.failed
     return [
-        pair("output", words.number(metrics.output_tok_s, 1), "tok/s", 8, "loud"),
+        pair("output", words.rate(metrics.output_tok_s), "tok/s", 8, "loud"),
         pair("requests", words.number(metrics.request_s, 2), "per s", 8),
         pair("accept length", words.number(metrics.accept_length, 2), "tokens", 8),
         pair("requests ok", f"{run.requests.ok}", "", 8),
@@ -54,6 +53,7 @@ def _summary(run: Run) -> list[Pair]:
         pair("streams", f"{run.plan.streams}", "", 8),
         pair("tokens out", words.number(run.tokens.output), f"from {run.tokens.source}", 8),
         pair("tokens in", words.number(run.tokens.prompt), f"{words.number(run.tokens.cached)} cached", 8),
+        pair("energy", words.significant(text.energy_per_token_j(run)), "J/token", 8),
         pair("took", words.duration(run.duration_s), "", 8),
         pair("loop lag", words.significant(client.loop_lag_ms_p99), "ms p99", 8),
         pair("client CPU", words.number(client.cpu_percent, 1), "%", 8),
@@ -87,10 +87,9 @@ def _beside(base: Metrics, name: str, mean: float | None) -> dict[str, Span | st
 
 
 def _against(run: Run, base: Run) -> str:
-    if not bench.comparable(run, base):
+    if not comparable(run, base):
         return f"#{base.id} had another load: the figures beside are not a comparison"
-    change = words.delta_percent(base.metrics.output_tok_s, run.metrics.output_tok_s)
-    return f"#{run.id} against #{base.id}: tok/s {change}; one run each, so no interval"
+    return text.against(run, base)
 
 
 def _gates(page: Page, run: Run) -> None:
@@ -113,17 +112,9 @@ def _gates(page: Page, run: Run) -> None:
 def _environment(page: Page, run: Run) -> None:
     where = run.environment
     parts = [where.engine or "", where.engine_version or "", where.model or "", f"TP{where.tp}" if where.tp else ""]
-    page.heading(
-        "ran on", Span("  " + " ".join(part for part in parts if part)), Span(f"  {', '.join(where.gpu_names)}")
-    )
-    for gpu in where.gpus:
-        figures = (
-            f"SM {words.number_plain(gpu.sm_clock_mhz_mean)} MHz mean, {words.number_plain(gpu.sm_clock_mhz_min)} least",
-            f"{words.number_plain(gpu.power_w_mean)} W",
-            f"dram {words.percent(gpu.dram_bandwidth_percent_mean)}",
-            f"{words.number_plain(gpu.temperature_c_max)} °C at most",
-        )
-        page.add(INDENT, Span(f"gpu {gpu.index}  ", "dim"), Span("  ".join(figures)))
+    on = Span("  " + " ".join(part for part in [*parts, *where.gpu_names] if part))
+    page.heading("ran on", on, Span(f"  {run.plan.endpoint}", "dim"))
+    page.extend([[INDENT, Span(text.gpu_line(gpu))] for gpu in where.gpus])
     flags = " ".join(f"{name}={value}" for name, value in sorted(where.flags.items()))
-    for text in wrap(flags, max(page.width - 4, 1), 6):
-        page.add(INDENT, Span(text, "dim"))
+    for line in wrap(flags, max(page.width - 4, 1), 6):
+        page.add(INDENT, Span(line, "dim"))

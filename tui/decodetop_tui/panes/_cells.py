@@ -80,6 +80,12 @@ def _with_ellipsis(line: list[Span], last: Span, left: int) -> Line:
     return (*line[:-1], Span(clip(text + "…", cells(text)), style))
 
 
+def exactly(spans: Iterable[Span], room: int) -> Line:
+    """The spans clipped or filled to `room` cells."""
+    line = fit(spans, room)
+    return (*line, Span(" " * (room - sum(cells(span.text) for span in line))))
+
+
 def wrap(text: str, room: int, most: int) -> list[str]:
     """Lines of at most `room` cells, `most` of them; broken at spaces where there are any, else anywhere."""
     rest = clean(text)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from decodetop.core import words
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.state import State
-from decodetop.server.reading import ENGINE_NAMES, Flag, Latency, Server, ServerReading
+from decodetop.server import text
+from decodetop.server.reading import Latency, Server, ServerReading
 from decodetop_tui.paint import Span, View
-from decodetop_tui.panes import server as pane
+from decodetop_tui.panes import _serverlines
 from decodetop_tui.panes._cells import wrap
 from decodetop_tui.panes._page import INDENT, Page
 from decodetop_tui.panes._table import Column, Pair, Table, columns, pair
@@ -30,16 +31,16 @@ _FLAGS = (
 )
 
 
-def draw(page: Page, state: State, reading: ServerReading, server: Server, view: View) -> None:
+def draw(page: Page, state: State, reading: ServerReading, server: Server, view: View, mode: str) -> None:
     """Servers, figures, settings, flags, processes; in flags mode the flags stand first."""
     if len(reading.servers) > 1:
         _servers(page, reading)
         page.blank()
-    if pane.MODES[view.mode % len(pane.MODES)] == "flags":
+    if mode == "flags":
         _flags(page, server, view)
         return
     page.extend(columns([_live(server), _latency(server), _settings(state, server)], view.width))
-    page.add(*pane.past_line(state, server, view.width))
+    page.add(*_serverlines.past_line(state, server, view.width))
     _flags(page, server, view)
     _processes(page, server)
     _unknown(page, server)
@@ -49,16 +50,15 @@ def _servers(page: Page, reading: ServerReading) -> None:
     table = Table(_SERVERS, page.width, headed=True)
     page.add(*table.header())
     for server in reading.servers:
-        word, style, _ = pane.STATUS[server.status]
         cells: dict[str, Span | str] = {
             "mark": Span("▶" if server.endpoint == reading.current else "", "key"),
             "endpoint": server.endpoint,
-            "status": Span(word, style),
-            "engine": f"{ENGINE_NAMES[server.engine]} {server.version or ''}",
-            "tok_s": words.significant(server.generated_tok_s),
+            "status": _serverlines.status_word(server),
+            "engine": text.name(server),
+            "tok_s": words.rate(server.generated_tok_s),
             "running": words.number_plain(server.running),
             "queued": words.number_plain(server.queued),
-            "model": server.served_name or server.model or words.UNKNOWN,
+            "model": text.model(server),
         }
         page.add(*table.row(cells), row=f"server:{server.endpoint}")
 
@@ -67,8 +67,8 @@ def _live(server: Server) -> list[Pair]:
     kv = None if server.kv_usage is None else 100 * server.kv_usage
     hit = None if server.prefix_hit_rate is None else 100 * server.prefix_hit_rate
     return [
-        pair("decode", words.significant(server.generated_tok_s), "tok/s", 7, "loud"),
-        pair("prefill", words.significant(server.prompt_tok_s), "tok/s", 7),
+        pair("decode", words.rate(server.generated_tok_s), "tok/s", 7, "loud"),
+        pair("prefill", words.rate(server.prompt_tok_s), "tok/s", 7),
         pair("running", words.number_plain(server.running), _of(server.max_running), 7),
         pair("queued", words.number_plain(server.queued), "", 7),
         pair("KV used", words.number(kv, 1), "%", 7),
@@ -105,23 +105,17 @@ def _quantiles(name: str, latency: Latency | None) -> list[Pair]:
 
 def _settings(state: State, server: Server) -> list[Pair]:
     up_ns = None if server.started_wall_ns is None else state.wall_ns - server.started_wall_ns
-    parallel = " ".join(
-        f"{name}{size}"
-        for name, size in (("TP", server.tp), ("PP", server.pp), ("DP", server.dp), ("EP", server.ep))
-        if size is not None
-    )
-    gpus = ", ".join(map(str, server.gpu_indices)) if server.gpu_indices else words.UNKNOWN
     batches = server.cuda_graph_batches
     captured = f"{len(batches)} sizes, {batches[0]} to {batches[-1]}" if batches else words.UNKNOWN
     return [
         pair("model", server.model or words.UNKNOWN),
-        pair("weights", pane.weights(server), ""),
+        pair("weights", text.weights(server) or words.UNKNOWN),
         pair("KV dtype", server.kv_dtype or words.UNKNOWN),
-        pair("parallel", parallel or words.UNKNOWN),
-        pair("GPUs", gpus if server.local else "on another host"),
-        pair("graphs", "".join(span.text for span in pane.graphs(server)), "", 0, pane.graphs(server)[0].style),
+        pair("parallel", text.parallel(server) or words.UNKNOWN),
+        pair("on", text.gpus(server)),
+        Pair("graphs", _serverlines.graphs(server)),
         pair("captured", captured),
-        pair("speculation", pane.speculation(server)),
+        pair("speculation", text.speculation(server)),
         pair("attention", server.attention_backend or words.UNKNOWN),
         pair("context", words.number(server.context_length), "tokens"),
         pair("up for", words.duration(None if up_ns is None else up_ns / SECOND_NS)),
@@ -131,28 +125,22 @@ def _settings(state: State, server: Server) -> list[Pair]:
 
 def _flags(page: Page, server: Server, view: View) -> None:
     wanted = view.filter.lower()
-    found = [flag for flag in server.flags if wanted in f"{flag.name} {flag.requested} {flag.resolved}".lower()]
-    found.sort(key=lambda flag: (not _differs(flag), flag.requested is None, flag.name))
-    differing = sum(map(_differs, found))
-    count = f"  {len(found)} of {len(server.flags)}, {differing} in force otherwise than asked for"
+    rows = [row for row in text.flag_rows(server) if wanted in " ".join(row[:3]).lower()]
+    differing = sum(other for *_, other in rows)
+    count = f"  {len(rows)} of {len(server.flags)}, {differing} in force otherwise than asked for"
     page.heading("flags", Span(count if server.flags else "  not told", "dim"))
-    if not found:
+    if not rows:
         return
     table = Table(_FLAGS, page.width, headed=True)
     page.add(*table.header())
-    for flag in found:
-        other = _differs(flag)
+    for name, asked, runs, other in rows:
         cells: dict[str, Span | str] = {
             "mark": Span("≠" if other else "", "warn"),
-            "name": flag.name,
-            "requested": Span(flag.requested or words.UNKNOWN, "" if flag.requested else "dim"),
-            "resolved": Span(flag.resolved or words.UNKNOWN, "warn" if other else ""),
+            "name": name,
+            "requested": Span(asked, "dim" if asked == words.UNKNOWN else ""),
+            "resolved": Span(runs, "warn" if other else ""),
         }
-        page.add(*table.row(cells), row=f"flag:{flag.name}")
-
-
-def _differs(flag: Flag) -> bool:
-    return flag.requested is not None and flag.resolved is not None and flag.requested != flag.resolved
+        page.add(*table.row(cells), row=f"flag:{name}")
 
 
 def _processes(page: Page, server: Server) -> None:
@@ -160,13 +148,14 @@ def _processes(page: Page, server: Server) -> None:
     for process in server.processes:
         line = [Span(f"{process.pid:>8}  "), Span(f"{process.role:<12}"), Span(process.title, "dim")]
         page.add(INDENT, *line, row=f"process:{process.pid}")
-    for at, text in enumerate(wrap(" ".join(server.command), max(page.width - 12, 1), 12)):
-        page.add(INDENT, Span("command   " if at == 0 else " " * 10, "dim"), Span(text))
+    for at, line_text in enumerate(wrap(text.command(server), max(page.width - 12, 1), 12)):
+        page.add(INDENT, Span("command   " if at == 0 else " " * 10, "dim"), Span(line_text))
 
 
 def _unknown(page: Page, server: Server) -> None:
-    if not server.reasons:
-        return
-    page.heading("not known")
-    for field, why in sorted(server.reasons.items()):
-        page.add(INDENT, Span(f"{words.UNKNOWN} {field.replace('_', ' ')}: ", "dim"), Span(why))
+    missing = text.unknown(server)
+    if missing:
+        page.heading("not known")
+    for fields, why in missing:
+        for at, line in enumerate(wrap(f"{fields.replace('_', ' ')}: {why}", max(page.width - 4, 1), 3)):
+            page.add(INDENT, Span(f"{words.UNKNOWN} " if at == 0 else "  ", "dim"), Span(line, "dim"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from decodetop.core import words
 from decodetop.steps.reading import IDLE_KINDS, KINDS, LETTERS, Capture, RankSteps, StepsReading, TopKernel
 from decodetop_tui.paint import Span, View
-from decodetop_tui.panes import steps
 from decodetop_tui.panes._cells import clip_middle, wrap
 from decodetop_tui.panes._page import INDENT, Page
-from decodetop_tui.panes._stepbar import Part, real_bar
+from decodetop_tui.panes._stepbar import Part
+from decodetop_tui.panes._steplines import coverage_lines, estimated_line, parts_of, per_token, rank_bars, summary
 from decodetop_tui.panes._table import Column, Table
 
 _IDLE_WORDS = {
@@ -31,15 +31,15 @@ def draw(page: Page, reading: StepsReading, view: View, mode: str) -> None:
         page.add(INDENT, Span("no rank of this capture could be read", "bad"))
         return
     rank = next((rank for rank in ranks if view.cursor == f"rank:{rank.rank}"), ranks[0])
-    page.extend(steps.coverage_lines(ranks))
-    page.extend(steps.summary(rank, apart=True))
+    page.extend(coverage_lines(ranks))
+    page.extend(summary(rank, apart=True))
     for at, text in enumerate(wrap(_steps_words(rank), page.width - 12, 3)):
         page.add(INDENT, Span("steps     " if at == 0 else " " * 10, "dim"), Span(text, "dim"))
     page.blank()
-    estimated = real_bar(rank, steps.bar_room(view.width, len(ranks)))
+    estimated = estimated_line(rank, len(ranks), view.width)
     if estimated:
-        page.add(INDENT, Span(steps.rank_label("real", len(ranks)), "dim"), *estimated, Span(" estimated", "dim"))
-    page.extend_rows(steps.rank_bars(ranks, mode, view.width))
+        page.add(*estimated)
+    page.extend_rows(rank_bars(ranks, mode, view.width))
     if capture.report.straggler_rank is not None:
         page.add(INDENT, Span(f"rank {capture.report.straggler_rank} is the straggler", "warn"), Span(": others wait"))
     if rank.coverage.ok:
@@ -68,7 +68,7 @@ def _steps_words(rank: RankSteps) -> str:
 
 
 def _kinds(page: Page, rank: RankSteps, mode: str, accept_length: float | None) -> None:
-    tokens = steps.per_token(mode, rank, accept_length)
+    tokens = per_token(mode, rank, accept_length)
     unit = "us/token" if mode == "per token" else "us/step"
     table = Table(
         (
@@ -86,8 +86,8 @@ def _kinds(page: Page, rank: RankSteps, mode: str, accept_length: float | None) 
     page.add(*table.header())
     if tokens is None:
         page.add(INDENT, Span("accept length unknown: us per token can't be told", "warn"))
-    loudest = max((part.us for part in steps.parts_of(rank, mode)), default=0.0)
-    for part in sorted(steps.parts_of(rank, mode), key=lambda part: (part.letter == "░", -part.us)):
+    loudest = max((part.us for part in parts_of(rank, mode)), default=0.0)
+    for part in sorted(parts_of(rank, mode), key=lambda part: (part.letter == "░", -part.us)):
         page.add(*table.row(_kind_cells(rank, part, tokens, part.us == loudest, table)), row=f"kind:{part.name}")
     if rank.period_us is not None:
         total = words.UNKNOWN if tokens is None else f"{rank.period_us.representative / tokens:,.0f}"

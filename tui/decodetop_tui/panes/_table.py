@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from decodetop_tui.paint import Span
-from decodetop_tui.panes._cells import cells, fit, pad
+from decodetop_tui.panes._cells import cells, exactly, pad
 
 GAP = 2
 INDENT = 2
@@ -164,7 +164,5 @@ def columns(sections: Sequence[Sequence[Pair]], width: int, least: int = 36) -> 
 
 
 def boxed(spans: Sequence[Span], room: int) -> list[Span]:
-    """The spans in exactly `room` cells, the last one kept off the next box."""
-    line = list(fit(spans, max(room - GAP, 0)))
-    used = sum(cells(span.text) for span in line)
-    return [*line, Span(" " * (room - used))]
+    """The spans in exactly `room` cells, the last of them kept off the next box."""
+    return [*exactly(spans, max(room - GAP, 0)), Span(" " * min(GAP, room))]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from decodetop.bench import text
 from decodetop.bench.reading import BenchReading, Preset, Progress, Quantiles, Run
 from decodetop.core import words
 from decodetop.core.state import State
 from decodetop_tui.paint import Picture, Span, View
 from decodetop_tui.panes import _benchzoom
+from decodetop_tui.panes._benchlines import baseline, delta, worth
 from decodetop_tui.panes._lines import progress
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
 from decodetop_tui.panes._table import Column, Table, flow, pair, spans_of
@@ -84,7 +86,7 @@ def progress_lines(under_way: Progress, view: View) -> list[list[Span]]:
     first = [INDENT, Span("▶ ", "key"), Span(f"{name} "), Span(progress(share, room)), Span(done), Span(eta)]
     errors = f"{under_way.errors}"
     figures = [
-        pair("", words.significant(under_way.output_tok_s), "tok/s", 7, "loud"),
+        pair("", words.rate(under_way.output_tok_s), "tok/s", 7, "loud"),
         pair("streams", str(under_way.streams), "", 3),
         pair("TTFT", words.significant(under_way.ttft_ms_mean), "ms", 5),
         pair("ICL", words.significant(under_way.icl_ms_mean), "ms", 5),
@@ -121,9 +123,8 @@ def _start_hint(reading: BenchReading) -> list[Span]:
 def shape(preset: Preset) -> str:
     """`1 stream, 128 in, 256 out`."""
     streams = preset.streams
-    many = f"{streams[0]} to {streams[-1]} streams" if len(streams) > 1 else f"{streams[0] if streams else 1} stream"
-    plural = "s" if len(streams) == 1 and streams[0] != 1 else ""
-    return f"{many}{plural}, {preset.input_tokens:,} in, {preset.output_tokens:,} out"
+    many = f"{streams[0]} to {text.streams(streams[-1])}" if len(streams) > 1 else text.streams(sum(streams))
+    return f"{many}, {preset.input_tokens:,} in, {preset.output_tokens:,} out"
 
 
 def _runs(page: Page, reading: BenchReading, view: View) -> None:
@@ -132,7 +133,7 @@ def _runs(page: Page, reading: BenchReading, view: View) -> None:
             page.add(INDENT, Span("no run yet  ", "dim"), Span("b", "key"), Span(" then ", "dim"), Span("Enter", "key"))
         return
     wanted = view.filter.lower()
-    found = [run for run in reading.runs if wanted in f"#{run.id} {run.plan.preset} {verdict(run)[0]}".lower()]
+    found = [run for run in reading.runs if wanted in f"{text.name(run)} {run.plan.preset} {worth(run).text}".lower()]
     room = view.height - len(page.lines)
     table = Table(RUNS, view.width, headed=view.zoomed or room > 1)
     if table.headed:
@@ -142,48 +143,22 @@ def _runs(page: Page, reading: BenchReading, view: View) -> None:
         page.add(*table.row(_run(run, base, reading, view)), row=f"run:{run.id}")
 
 
-def baseline(reading: BenchReading) -> Run | None:
-    return next((run for run in reading.runs if run.id is not None and run.id == reading.baseline_id), None)
-
-
-def verdict(run: Run) -> tuple[str, str]:
-    """The word for a run and its style: ok, suspect, invalid, partial."""
-    if not run.valid:
-        return "invalid", "bad"
-    if run.partial:
-        return "partial", "warn"
-    if any(gate.severity != "info" for gate in run.gates):
-        return "suspect", "warn"
-    return "ok", "good"
-
-
-def comparable(run: Run, base: Run) -> bool:
-    """Same load: a difference then says something about the server."""
-    one, other = run.plan, base.plan
-    return (one.streams, one.input_tokens, one.output_tokens) == (
-        other.streams,
-        other.input_tokens,
-        other.output_tokens,
-    )
-
-
 def _run(run: Run, base: Run | None, reading: BenchReading, view: View) -> dict[str, Span | str]:
-    word, style = verdict(run)
     metrics = run.metrics
     newest = run is reading.runs[0]
     p99 = MODES[view.mode % len(MODES)] == "p99"
     worst = next((gate for gate in run.gates if gate.severity == ("suspect" if run.valid else "invalid")), None)
     return {
         "mark": Span("*" if f"run:{run.id}" in view.marks else "", "key"),
-        "id": "#?" if run.id is None else f"#{run.id}",
+        "id": text.name(run),
         "time": Span(words.clock_time(run.started_wall_ns)[:5], "dim"),
         "preset": run.plan.preset,
         "streams": str(run.plan.streams),
-        "tok_s": Span(words.number(metrics.output_tok_s, 1), "loud" if newest and reading.progress is None else ""),
+        "tok_s": Span(words.rate(metrics.output_tok_s), "loud" if newest and reading.progress is None else ""),
         "ttft": _figure(metrics.ttft_ms, p99),
         "itl": _figure(metrics.itl_ms, p99),
         "tpot": _figure(metrics.tpot_ms, p99),
-        "state": Span(word, style),
+        "state": worth(run),
         "delta": delta(run, base),
         "gate": Span("" if worst is None else worst.detail, "dim"),
     }
@@ -191,14 +166,3 @@ def _run(run: Run, base: Run | None, reading: BenchReading, view: View) -> dict[
 
 def _figure(spread: Quantiles | None, p99: bool) -> str:
     return words.UNKNOWN if spread is None else words.significant(spread.p99 if p99 else spread.mean)
-
-
-def delta(run: Run, base: Run | None) -> Span:
-    """tok/s against the baseline's; `other` where the loads differ and no number would mean anything."""
-    if base is None:
-        return Span("")
-    if run is base:
-        return Span("base", "key")
-    if not comparable(run, base):
-        return Span("other", "dim")
-    return Span(words.delta_percent(base.metrics.output_tok_s, run.metrics.output_tok_s))

@@ -7,6 +7,7 @@ from functools import partial
 from decodetop.core import words
 from decodetop.core.sample import Reading
 from decodetop.core.state import State
+from decodetop.findings.rules import CORE_BOUND_PERCENT
 from decodetop.host.reading import HostProcess, HostReading
 from decodetop_tui.paint import Picture, Span, View
 from decodetop_tui.panes._cells import clip_middle
@@ -19,8 +20,6 @@ KEY = "6"
 SOURCES: tuple[str, ...] = ("host",)
 MODES: tuple[str, ...] = ("all processes", "schedulers")
 
-BOUND_PERCENT = 90.0
-"""A process at this much of one core is held back by it."""
 LOW_DISK = 0.05
 """A disk with less than this share free may not take the next trace."""
 _PROCESSES = (
@@ -73,7 +72,7 @@ def _scheduler(reading: HostReading) -> HostProcess | None:
 
 
 def _bound(value: float | None) -> bool:
-    return value is not None and value >= BOUND_PERCENT
+    return value is not None and value >= CORE_BOUND_PERCENT
 
 
 def _pairs(reading: HostReading) -> list[Pair]:

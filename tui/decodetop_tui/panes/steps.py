@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import chain
 
 from decodetop.core import words
@@ -11,10 +10,18 @@ from decodetop.server.reading import ENGINE_NAMES
 from decodetop.steps.reading import Capture, Parsing, RankSteps, StepsReading
 from decodetop_tui.paint import Picture, Span, View
 from decodetop_tui.panes import _stepzoom
-from decodetop_tui.panes._cells import clip_middle, join, pad
+from decodetop_tui.panes._cells import clip_middle, pad
 from decodetop_tui.panes._lines import progress
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
-from decodetop_tui.panes._stepbar import Part, bar, group_parts, jitter, kind_parts, real_bar
+from decodetop_tui.panes._stepbar import kind_parts
+from decodetop_tui.panes._steplines import (
+    coverage_lines,
+    estimated_line,
+    parts_of,
+    per_token,
+    rank_bars,
+    summary,
+)
 from decodetop_tui.panes._table import boxed
 
 TITLE = "decode step"
@@ -114,107 +121,15 @@ def _compact(page: Page, capture: Capture, view: View, mode: str) -> None:
     if not first.coverage.ok:
         return
     spare = room - 2 * split - len(ranks) - len(legend)
-    estimated = real_bar(first, bar_room(view.width, len(ranks)))
+    estimated = estimated_line(first, len(ranks), view.width)
     if estimated and spare > 0 and split:
-        page.add(INDENT, Span(rank_label("real", len(ranks)), "dim"), *estimated, Span(" estimated", "dim"))
+        page.add(*estimated)
     page.extend_rows(rank_bars(ranks, mode, view.width))
     page.extend(legend)
 
 
-def coverage_lines(ranks: tuple[RankSteps, ...]) -> list[list[Span]]:
-    """Which rank's figures may not be believed, and why; nothing when all may."""
-    lines = []
-    for rank in ranks:
-        if not rank.coverage.ok:
-            why = "; ".join(rank.coverage.problems) or "no reason given"
-            where = f"rank {rank.rank}: " if len(ranks) > 1 else ""
-            lines.append([INDENT, Span("totals only", "warn"), Span(f": {where}{why}")])
-    return lines
-
-
-def summary(rank: RankSteps, apart: bool) -> list[list[Span]]:
-    """The real step and the profiled one, both named; in one line or two."""
-    if apart:
-        return [[INDENT, *_real(rank, "  (estimated from {})")], [INDENT, *_profiled(rank, True)]]
-    return [[INDENT, *_tight(join([_real(rank, " est."), _profiled(rank, False)]))]]
-
-
-def _tight(line: list[Span]) -> list[Span]:
-    """Without the blanks that align one line with another."""
-    return [Span(re.sub(" {2,}", " ", span.text) if span.text.strip() else span.text, span.style) for span in line]
-
-
-def _figure(label: str, ms: float | None, style: str) -> list[Span]:
-    return [Span(f"{label:<8} ", "dim"), Span(f"{words.significant(ms):>5}", style), Span(" ms", "dim")]
-
-
-def _real(rank: RankSteps, how: str) -> list[Span]:
-    if rank.real is None:
-        return [*_figure("real", None, ""), Span("  no ITL beside this capture", "dim")]
-    line = _figure("real", rank.real.step_ms, "loud")
-    if rank.real.problem is not None:
-        return [*line, Span("  "), Span(rank.real.problem, "warn")]
-    if rank.real.idle_share is None:
-        return line
-    idle = Span(f"{100 * rank.real.idle_share:3.0f} %")
-    return [*line, Span("  idle ", "dim"), idle, Span(how.format(rank.real.source.upper()), "dim")]
-
-
-def _profiled(rank: RankSteps, stretch: bool) -> list[Span]:
-    if rank.period_us is None:
-        return [*_figure("profiled", None, ""), Span("  no whole step in the trace", "dim")]
-    period_ms = rank.period_us.representative / 1e3
-    line = _figure("profiled", period_ms, "loud" if rank.real is None else "")
-    if rank.idle_us is not None and period_ms > 0:
-        line += [Span("  idle ", "dim"), Span(f"{0.1 * rank.idle_us / period_ms:3.0f} %")]
-    if stretch and rank.real is not None and rank.real.step_ms > 0 and period_ms > 1.15 * rank.real.step_ms:
-        line.append(Span(f"  stretched {period_ms / rank.real.step_ms:.1f}x by the profiler", "dim"))
-    return line
-
-
-def parts_of(rank: RankSteps, mode: str) -> list[Part]:
-    return group_parts(rank) if mode == "groups" else kind_parts(rank)
-
-
-def rank_bars(ranks: tuple[RankSteps, ...], mode: str, width: int) -> list[tuple[list[Span], str]]:
-    """One bar a rank on one scale, each with its row id."""
-    room = bar_room(width, len(ranks))
-    totals = [sum(part.us for part in kind_parts(rank)) for rank in ranks]
-    longest = max(totals, default=0.0)
-    lines = []
-    for rank, total in zip(ranks, totals, strict=True):
-        size = round(room * total / longest) if longest > 0 else room
-        line = [INDENT, Span(rank_label(f"rank {rank.rank}", len(ranks)), "dim")]
-        line += bar(parts_of(rank, mode), size) if rank.coverage.ok else [Span("totals only", "warn")]
-        line += [Span(" " * (room - size + 1)), Span(jitter(rank, _jitter_room(width)), "dim")]
-        lines.append((line, f"rank:{rank.rank}"))
-    return lines
-
-
-def rank_label(text: str, ranks: int) -> str:
-    return f"{text:<8}" if ranks > 1 else ""
-
-
-def _jitter_room(width: int) -> int:
-    return 0 if width < 50 else min(30, width // 8)
-
-
-def bar_room(width: int, ranks: int) -> int:
-    return max(3, min(160, width - 4 - (8 if ranks > 1 else 0) - _jitter_room(width) - 1))
-
-
 def _legend_columns(width: int) -> int:
     return max(1, (width - 2) // LEGEND_CELLS)
-
-
-def per_token(mode: str, rank: RankSteps, accept_length: float | None) -> float | None:
-    """What to divide the step's figures by: tokens a step and stream; None when speculation hides it."""
-    if mode != "per token":
-        return 1.0
-    if accept_length is not None and accept_length > 0:
-        return accept_length
-    speculative = bool(rank.batches) and "VERIFY" in rank.batches[0].label.upper()
-    return None if speculative else 1.0
 
 
 def _legend(rank: RankSteps, mode: str, width: int, accept_length: float | None) -> list[list[Span]]:

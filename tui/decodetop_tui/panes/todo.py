@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from decodetop.core.state import State
-from decodetop.todo.reading import Todo, TodoReading
+from decodetop.todo import text
+from decodetop.todo.reading import Evidence, Todo, TodoReading
 from decodetop_tui.paint import Picture, Span, View
-from decodetop_tui.panes._cells import cells, clip, pad, wrap
+from decodetop_tui.panes._cells import cells, clean, clip, exactly, pad, wrap
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
 
 TITLE = "investigation"
@@ -13,24 +14,26 @@ KEY = "3"
 SOURCES: tuple[str, ...] = ("todo",)
 MODES: tuple[str, ...] = ("all", "open")
 
-_MARKS = {
-    "in_progress": ("▶", "loud", "loud"),
-    "pending": ("○", "", ""),
-    "completed": ("✓", "good", "dim"),
-    "cancelled": ("✗", "warn", "dim"),
+_STYLES = {
+    "in_progress": ("loud", "loud"),
+    "pending": ("", ""),
+    "completed": ("good", "dim"),
+    "cancelled": ("warn", "dim"),
 }
-"""Status -> mark, its style, the style of the words."""
+"""Status -> the style of its mark and of its words."""
+_OUTCOMES = {"worked": "good", "failed": "bad", "regressed": "bad"}
 _PRIORITIES = {"high": ("high", "warn"), "medium": ("med", "dim"), "low": ("low", "dim")}
 _DONE = ("completed", "cancelled")
 
 
 def want(state: State, width: int) -> tuple[int, int]:
-    """Three items at least; wanted: all of them and the notes of those in progress."""
+    """Three items at least; wanted: all of them and a word below those in progress."""
     reading = state.last("todo", TodoReading)
     if reading is None or not reading.todos:
         return 1, 3
-    notes = sum(1 for todo in reading.todos if todo.status == "in_progress" and todo.notes)
-    return min(3, len(reading.todos)), len(reading.todos) + notes + len(_problems(reading))
+    below = sum(1 for todo in reading.todos if todo.status == "in_progress" and _latest(todo))
+    wrong = len(_problems(reading))
+    return min(3, len(reading.todos)) + wrong, len(reading.todos) + below + wrong
 
 
 def draw(state: State, view: View) -> Picture:
@@ -41,17 +44,22 @@ def draw(state: State, view: View) -> Picture:
         return page.picture(note_of(state, "todo", view.width))
     page.extend(_problems(reading))
     shown = _shown(reading, view)
+    head = len(page.lines)
     if not shown:
         page.extend(_nothing(reading, view))
-        return page.picture(note_of(state, "todo", view.width, *_note(reading)))
-    head = len(page.lines)
     room = view.height - head
-    notes = view.zoomed or len(shown) + sum(todo.status == "in_progress" for todo in shown) <= room
+    roomy = len(shown) + sum(1 for todo in shown if todo.status == "in_progress" and _latest(todo)) <= room
     if view.cursor is None and not view.zoomed:
         shown = _window(shown, room)
     for todo in shown:
-        _item(page, todo, view, notes=view.zoomed or (notes and todo.status == "in_progress"))
-    return page.picture(note_of(state, "todo", view.width, *_note(reading)), head if view.focused else 0)
+        _item(page, todo, view)
+        if view.zoomed:
+            _details(page, todo)
+        elif roomy and todo.status == "in_progress" and _latest(todo):
+            page.add(Span("    " + "  " * todo.depth), Span(_latest(todo), "dim"), row=todo.id)
+    if view.zoomed:
+        _gone(page, reading)
+    return page.picture(note_of(state, "todo", view.width, *_note(reading)), head)
 
 
 def _problems(reading: TodoReading) -> list[list[Span]]:
@@ -70,7 +78,7 @@ def _shown(reading: TodoReading, view: View) -> list[Todo]:
         todo
         for todo in reading.todos
         if not (open_only and todo.status in _DONE)
-        and wanted in f"{todo.content}\n{todo.notes or ''}\n{todo.status}\n{todo.priority or ''}".lower()
+        and wanted in " ".join((todo.content, todo.notes or "", todo.status, todo.priority or "")).lower()
     ]
 
 
@@ -100,21 +108,69 @@ def _note(reading: TodoReading) -> list[str]:
     return [f"{done}/{len(reading.todos)} closed" if reading.todos else "", clip(reading.title or "", 40)]
 
 
-def _item(page: Page, todo: Todo, view: View, *, notes: bool) -> None:
-    """Mark, words, priority at the right; zoomed, long words wrap and the notes follow."""
-    mark, mark_style, style = _MARKS.get(todo.status, ("?", "warn", ""))
-    tag, tag_style = _PRIORITIES.get(todo.priority or "", (clip(todo.priority or "", 8), "dim"))
-    if todo.status in _DONE:
-        tag_style = "dim"
-    foreign = f" [{todo.status}]" if todo.status not in _MARKS else ""
+def _latest(todo: Todo) -> str:
+    """The newest evidence, else the first line of the notes: one line below what is in progress."""
+    if todo.evidence:
+        return " · ".join(_evidence(one) for one in todo.evidence[-2:])
+    return (todo.notes or "").partition("\n")[0]
+
+
+def _evidence(one: Evidence) -> str:
+    return f"{one.kind} {one.ref}" + (f" {one.summary}" if one.summary else "")
+
+
+def _why(todo: Todo) -> str:
+    """Why a closed item was closed: its reason, its last failure, or the first line of its notes."""
+    if todo.status not in _DONE:
+        return ""
+    failed = next((one.reason for one in reversed(todo.attempts) if one.reason), None)
+    return todo.reason or failed or (todo.notes or "").partition("\n")[0]
+
+
+def _item(page: Page, todo: Todo, view: View) -> None:
+    """Mark, words, priority at the right; a closed one says why. Zoomed, long words wrap."""
+    mark_style, style = _STYLES.get(todo.status, ("warn", ""))
+    tag, tag_style = _PRIORITIES.get(todo.priority or "", (clip(clean(todo.priority or ""), 8), "dim"))
+    tag_style = "dim" if todo.status in _DONE else tag_style
     tag_room = max(4, cells(tag)) if view.width >= 24 else 0
-    room = max(1, view.width - 4 - tag_room - 2)
-    marked = Span("*", "key") if todo.id in view.marks else Span(" ")
-    lines = wrap(todo.content + foreign, room, 8 if view.zoomed else 1) or ["(no words)"]
-    for at, text in enumerate(lines):
-        lead = Span(f"{mark} ", mark_style) if at == 0 else Span("  ")
-        last = Span("  " + pad(tag, tag_room, ">"), tag_style) if at == 0 and tag_room else Span("")
-        page.add(Span(" "), marked, lead, Span(pad(text, room), style), last, row=todo.id)
-    if notes and todo.notes:
-        for text in wrap(todo.notes, room, 12 if view.zoomed else 1):
-            page.add(Span("    "), Span(text, "dim"), row=todo.id)
+    indent = "  " * min(todo.depth, 8)
+    room = max(1, view.width - 6 - len(indent) - tag_room)
+    words = todo.content + (f" [{todo.status}]" if todo.status not in _STYLES else "")
+    lines = wrap(words, room, 8 if view.zoomed else 1) or ["(no words)"]
+    for at, line in enumerate(lines):
+        first = at == 0
+        lead = Span(f"{text.mark(todo)} " if first else "  ", mark_style)
+        marked = Span("*" if first and todo.id in view.marks else " ", "key")
+        body = [Span(line, style)]
+        if at == len(lines) - 1 and not view.zoomed and _why(todo):
+            body.append(Span(f": {_why(todo)}", "dim"))
+        last = Span("  " + pad(tag, tag_room, ">"), tag_style) if first and tag_room else Span("")
+        page.add(Span(" "), marked, Span(indent), lead, *exactly(body, room), last, row=todo.id)
+
+
+def _details(page: Page, todo: Todo) -> None:
+    """What stands behind an item: what was expected, tried and found."""
+    indent = "    " + "  " * min(todo.depth, 8)
+    lines: list[tuple[str, str, str]] = [
+        (name, getattr(todo, name) or "", "") for name in ("hypothesis", "expected", "reason")
+    ]
+    lines.append(("", todo.notes or "", "dim"))
+    lines.append(("blocked by", ", ".join(todo.blocked_by), "warn"))
+    for attempt in todo.attempts:
+        when = "" if attempt.wall_ns is None else f" ({text.when(attempt.wall_ns)})"
+        why = f": {attempt.reason}" if attempt.reason else ""
+        lines.append(("tried", f"{attempt.change}: {attempt.outcome}{why}{when}", _OUTCOMES.get(attempt.outcome, "")))
+    lines += [("evidence", _evidence(one), "") for one in todo.evidence]
+    lines += [("conflict", f"an outside edit wanted {one}", "warn") for one in todo.conflicts]
+    for label, words, style in lines:
+        lead = f"{label:<11}" if label else ""
+        for at, line in enumerate(wrap(words, max(1, page.width - len(indent) - len(lead) - 1), 6)):
+            page.add(Span(indent), Span(lead if at == 0 else " " * len(lead), "dim"), Span(line, style), row=todo.id)
+
+
+def _gone(page: Page, reading: TodoReading) -> None:
+    if not reading.gone:
+        return
+    page.heading("gone", Span("  taken out of the file by an outside edit", "dim"))
+    for todo in reading.gone:
+        page.add(INDENT, Span(f"{text.mark(todo)} {todo.content}", "dim"), row=f"gone:{todo.id}")

@@ -1,0 +1,80 @@
+"""What the server pane and its zoomed form say alike: the state in words, the history of tok/s."""
+
+from __future__ import annotations
+
+from decodetop.core import words
+from decodetop.core.clock import SECOND_NS
+from decodetop.core.sample import Reading
+from decodetop.core.state import State
+from decodetop.server import text
+from decodetop.server.reading import Server, ServerReading
+from decodetop_tui.paint import Span
+from decodetop_tui.panes._lines import history, history_room
+from decodetop_tui.panes._page import INDENT
+
+STYLES = {
+    "up": "good",
+    "starting": "warn",
+    "needs_key": "warn",
+    "down": "bad",
+    "hung": "bad",
+    "not_a_server": "warn",
+}
+_NEXT = {
+    "starting": "it loads the model; figures come when it answers",
+    "needs_key": "set DECODETOP_API_KEY, or api_key_file in the settings",
+    "down": "nothing answers at this address",
+    "hung": "it takes connections and does not answer: look at its log",
+    "not_a_server": "another program has this port: give --endpoint URL",
+}
+"""What the state means, or what to do next."""
+
+
+def status_word(server: Server) -> Span:
+    return Span(text.STATUS_WORDS[server.status], STYLES[server.status])
+
+
+def status_lines(state: State, server: Server) -> list[list[Span]]:
+    """The state of a server that gives no figures, since when, why, and what to do."""
+    word = status_word(server)
+    since = _unchanged_s(state, server)
+    age = "" if since is None else f" for {words.duration(since)}"
+    why = f": {server.status_message}" if server.status_message else ""
+    return [
+        [INDENT, Span(word.text + age, word.style), Span(f"  {server.endpoint}"), Span(why)],
+        [INDENT, Span(_NEXT.get(server.status, ""), "dim")],
+    ]
+
+
+def _unchanged_s(state: State, server: Server) -> float | None:
+    """How long the history shows the server in its present status without a break; None when it shows nothing."""
+    since_ns: int | None = None
+    for past in reversed(state.lane("server").history):
+        found = named(past.reading, server.endpoint)
+        if found is None or found.status != server.status:
+            break
+        since_ns = past.t_ns
+    return None if since_ns is None else (state.now_ns - since_ns) / SECOND_NS
+
+
+def named(reading: Reading, endpoint: str) -> Server | None:
+    servers = reading.servers if isinstance(reading, ServerReading) else ()
+    return next((server for server in servers if server.endpoint == endpoint), None)
+
+
+def past_line(state: State, server: Server, width: int) -> list[Span]:
+    """tok/s over the last minutes, drawn up to the most seen there."""
+
+    def tok_s(reading: Reading) -> float | None:
+        seen = named(reading, server.endpoint)
+        return None if seen is None else seen.generated_tok_s
+
+    past = history(state.lane("server"), state.now_ns, history_room(width - 30), tok_s)
+    most = "" if past.high is None else f", most {words.rate(past.high)}"
+    return [INDENT, Span(past.text), Span(f"  tok/s, last {words.duration(past.seconds)}{most}", "dim")]
+
+
+def graphs(server: Server) -> Span:
+    """CUDA graphs; off, or a batch outside the captured ones, is worth a look."""
+    said = text.graphs(server)
+    return Span(said, "" if said == words.UNKNOWN or (server.cuda_graph and "but" not in said) else "warn")

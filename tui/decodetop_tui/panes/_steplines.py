@@ -1,0 +1,110 @@
+"""What the steps pane and its zoomed form draw alike: the step in words, one bar a rank, what may not be believed."""
+
+from __future__ import annotations
+
+import re
+
+from decodetop.core import words
+from decodetop.steps.reading import RankSteps
+from decodetop_tui.paint import Span
+from decodetop_tui.panes._cells import join
+from decodetop_tui.panes._page import INDENT
+from decodetop_tui.panes._stepbar import Part, bar, group_parts, jitter, kind_parts, real_bar
+
+
+def coverage_lines(ranks: tuple[RankSteps, ...]) -> list[list[Span]]:
+    """Which rank's figures may not be believed, and why; nothing when all may."""
+    lines = []
+    for rank in ranks:
+        if not rank.coverage.ok:
+            why = "; ".join(rank.coverage.problems) or "no reason given"
+            where = f"rank {rank.rank}: " if len(ranks) > 1 else ""
+            lines.append([INDENT, Span("totals only", "warn"), Span(f": {where}{why}")])
+    return lines
+
+
+def summary(rank: RankSteps, apart: bool) -> list[list[Span]]:
+    """The real step and the profiled one, both named; in one line or two."""
+    if apart:
+        return [[INDENT, *_real(rank, "  (estimated from {})")], [INDENT, *_profiled(rank, True)]]
+    return [[INDENT, *_tight(join([_real(rank, " est."), _profiled(rank, False)]))]]
+
+
+def _tight(line: list[Span]) -> list[Span]:
+    """Without the blanks that align one line with another."""
+    return [Span(re.sub(" {2,}", " ", span.text) if span.text.strip() else span.text, span.style) for span in line]
+
+
+def _figure(label: str, ms: float | None, style: str) -> list[Span]:
+    return [Span(f"{label:<8} ", "dim"), Span(f"{words.significant(ms):>5}", style), Span(" ms", "dim")]
+
+
+def _real(rank: RankSteps, how: str) -> list[Span]:
+    if rank.real is None:
+        return [*_figure("real", None, ""), Span("  no ITL beside this capture", "dim")]
+    line = _figure("real", rank.real.step_ms, "loud")
+    if rank.real.problem is not None:
+        return [*line, Span("  "), Span(rank.real.problem, "warn")]
+    if rank.real.idle_share is None:
+        return line
+    idle = Span(f"{100 * rank.real.idle_share:3.0f} %")
+    return [*line, Span("  idle ", "dim"), idle, Span(how.format(rank.real.source.upper()), "dim")]
+
+
+def _profiled(rank: RankSteps, stretch: bool) -> list[Span]:
+    if rank.period_us is None:
+        return [*_figure("profiled", None, ""), Span("  no whole step in the trace", "dim")]
+    period_ms = rank.period_us.representative / 1e3
+    line = _figure("profiled", period_ms, "loud" if rank.real is None else "")
+    if rank.idle_us is not None and period_ms > 0:
+        line += [Span("  idle ", "dim"), Span(f"{0.1 * rank.idle_us / period_ms:3.0f} %")]
+    if stretch and rank.real is not None and rank.real.step_ms > 0 and period_ms > 1.15 * rank.real.step_ms:
+        line.append(Span(f"  stretched {period_ms / rank.real.step_ms:.1f}x by the profiler", "dim"))
+    return line
+
+
+def parts_of(rank: RankSteps, mode: str) -> list[Part]:
+    return group_parts(rank) if mode == "groups" else kind_parts(rank)
+
+
+def rank_bars(ranks: tuple[RankSteps, ...], mode: str, width: int) -> list[tuple[list[Span], str]]:
+    """One bar a rank on one scale, each with its row id."""
+    room = bar_room(width, len(ranks))
+    totals = [sum(part.us for part in kind_parts(rank)) for rank in ranks]
+    longest = max(totals, default=0.0)
+    lines = []
+    for rank, total in zip(ranks, totals, strict=True):
+        size = round(room * total / longest) if longest > 0 else room
+        line = [INDENT, Span(rank_label(f"rank {rank.rank}", len(ranks)), "dim")]
+        line += bar(parts_of(rank, mode), size) if rank.coverage.ok else [Span("totals only", "warn")]
+        line += [Span(" " * (room - size + 1)), Span(jitter(rank, _jitter_room(width)), "dim")]
+        lines.append((line, f"rank:{rank.rank}"))
+    return lines
+
+
+def rank_label(text: str, ranks: int) -> str:
+    return f"{text:<8}" if ranks > 1 else ""
+
+
+def _jitter_room(width: int) -> int:
+    return 0 if width < 50 else min(30, width // 8)
+
+
+def bar_room(width: int, ranks: int) -> int:
+    return max(3, min(160, width - 4 - (8 if ranks > 1 else 0) - _jitter_room(width) - 1))
+
+
+def per_token(mode: str, rank: RankSteps, accept_length: float | None) -> float | None:
+    """What to divide the step's figures by: tokens a step and stream; None when speculation hides it."""
+    if mode != "per token":
+        return 1.0
+    if accept_length is not None and accept_length > 0:
+        return accept_length
+    speculative = bool(rank.batches) and "VERIFY" in rank.batches[0].label.upper()
+    return None if speculative else 1.0
+
+
+def estimated_line(rank: RankSteps, ranks: int, width: int) -> list[Span]:
+    """The real step on the scale of the profiled bars; empty when its idle share is not known."""
+    drawn = real_bar(rank, bar_room(width, ranks))
+    return [INDENT, Span(rank_label("real", ranks), "dim"), *drawn, Span(" estimated", "dim")] if drawn else []
