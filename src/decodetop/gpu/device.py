@@ -90,7 +90,7 @@ class Device:
             self._ask_all((*SLOW, self._fields), now_ns)
             # GPUs take turns, so that rounds cost about the same
             first = self._slow_due_ns == 0
-            self._slow_due_ns = now_ns + (SECOND_NS * (1 + self.index % 10) if first else SLOW_NS)
+            self._slow_due_ns = now_ns + (SLOW_NS - SECOND_NS * (self.index % 10) if first else SLOW_NS)
         self._read_gpm(now_ns)
         if not self._quiet():
             self._read_processes(now_ns)

@@ -1,0 +1,289 @@
+"""Driver faults through a fake libnvidia-ml.so.1 in C, in a process of its own: the ctypes layer is the real one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.fake_nvml import FakeNvml, build, compiler, h100s
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("nvml"))
+
+
+class Child:
+    """A probe in another process that has loaded the fake library."""
+
+    def __init__(self, box: FakeNvml, environment: dict[str, str] | None = None) -> None:
+        environ = box.environment() if environment is None else environment
+        environ["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT / 'tests'}"
+        command = [sys.executable, "-m", "support.fake_nvml_child"]
+        self.box = box
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ, text=True
+        )
+
+    def say(self, line: str) -> Any:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        answer = self.process.stdout.readline()
+        assert answer, self.process.stderr.read() if self.process.stderr else ""
+        return json.loads(answer)
+
+    def read(self, after_s: float = 1) -> Any:
+        self.say(f"advance {after_s}")
+        return self.say("read")["reading"]
+
+    def until_asked(self, function: str, gpu: int, times: int) -> None:
+        """Wait until the library has been called."""
+        deadline = time.monotonic() + 30
+        while self.box.counts().get(function, [0] * 17)[gpu] < times:
+            assert time.monotonic() < deadline, self.box.counts()
+            time.sleep(0.002)
+
+    def end(self) -> int:
+        """Exit code once stdin closes."""
+        _, errors = self.process.communicate(timeout=30)
+        assert not errors, errors
+        return self.process.returncode
+
+
+@pytest.fixture
+def start(library: Path, tmp_path: Path) -> Iterator[Callable[[list[str]], Child]]:
+    children: list[Child] = []
+
+    def begin(lines: list[str]) -> Child:
+        box = FakeNvml(tmp_path / "box", library)
+        box.script(lines)
+        children.append(Child(box))
+        return children[-1]
+
+    yield begin
+    for child in children:
+        child.process.kill()
+        child.process.communicate()
+
+
+def states(reading: Any) -> list[str]:
+    return [gpu["state"] for gpu in reading["gpus"]]
+
+
+def test_eight_busy_gpus(start: Callable[[list[str]], Child]) -> None:
+    child = start(h100s(8))
+    child.read()
+    reading = child.read()
+    assert states(reading) == ["ok"] * 8
+    gpu = reading["gpus"][7]
+    assert (gpu["sm_clock_mhz"], gpu["sm_clock_max_mhz"], gpu["mem_clock_mhz"]) == (1755, 1980, 2619)
+    assert (gpu["pcie_gen"], gpu["pcie_width"], gpu["pci_bus_id"]) == (5, 16, "00000000:17:00.0")
+    assert gpu["memory_used_bytes"] == 60 * 2**30 and gpu["memory_reserved_bytes"] == 480 * 2**20
+    assert gpu["power_w"] == pytest.approx(612.345) and gpu["dram_bandwidth_percent"] == 62
+    assert gpu["pcie_rx_bytes_s"] == 1500 * 2**20 and gpu["nvlink_links_active"] == 18
+    assert gpu["time_limited_ns"]["power cap"] == 7_000_000
+    assert gpu["reasons"]["fan_percent"] == "not supported by this GPU"
+    assert len(reading["links"]) == 28 and {link["path"] for link in reading["links"]} == {"nvlink"}
+    assert (reading["driver_version"], reading["cuda_version"]) == ("580.159.04", "13.0")
+    child.say("close")
+    assert child.box.calls()["nvmlShutdown"] == 1
+    assert child.box.calls()["nvmlGpmSampleFree"] == child.box.calls()["nvmlGpmSampleAlloc"] == 16
+    assert child.end() == 0
+
+
+def test_the_library_is_called_less_than_nvitop_does(start: Callable[[list[str]], Child]) -> None:
+    """At 1 Hz with 8 GPUs whose memory moves; nvitop made 102 calls a second on the same library."""
+    child = start(h100s(8, moving=True))
+    child.read()
+    before = sum(child.box.calls().values())
+    reported = sum(child.read()["calls"] for _ in range(30))
+    counted = sum(child.box.calls().values()) - before
+    print(counted / 30)
+    assert 80 * 30 < counted <= 102 * 30
+    # nvidia-ml-py asks twice for one list of processes
+    assert reported <= counted <= reported * 1.05
+    assert child.box.calls()["nvmlDeviceGetCurrPcieLinkWidth"] <= 8 * 4
+    assert "nvmlDeviceGetPcieThroughput" not in child.box.calls()
+    assert child.box.calls()["nvmlInitWithFlags"] == 1
+
+
+def test_a_gpu_lost_mid_run_comes_back(start: Callable[[list[str]], Child]) -> None:
+    child = start(h100s(4))
+    child.read()
+    child.box.script([*h100s(4), "fault 2 * 15"])
+    reading = child.read()
+    assert states(reading) == ["ok", "ok", "lost", "ok"]
+    lost = reading["gpus"][2]
+    assert lost["memory_used_bytes"] == 60 * 2**30 and lost["state_since_ns"] == 2_000_000_000
+    touched = sum(calls[2] for calls in child.box.counts().values())
+    assert states(child.read(5)) == ["ok", "ok", "lost", "ok"]
+    assert sum(calls[2] for calls in child.box.counts().values()) == touched
+    child.box.script(h100s(4))
+    assert states(child.read(10)) == ["ok"] * 4
+    assert child.box.calls()["nvmlInitWithFlags"] == 2
+
+
+@pytest.mark.parametrize(("code", "state"), [(4, "denied"), (17, "denied"), (999, "broken"), (15, "lost")])
+def test_one_unreadable_among_many(start: Callable[[list[str]], Child], code: int, state: str) -> None:
+    child = start([*h100s(8), f"fault 3 nvmlDeviceGetHandleByIndex_v2 {code}"])
+    reading = child.read()
+    assert states(reading) == ["ok"] * 3 + [state] + ["ok"] * 4
+    assert reading["gpus"][3]["state_message"] and reading["gpus"][3]["memory_total_bytes"] is None
+
+
+def test_a_field_without_permission(start: Callable[[list[str]], Child]) -> None:
+    child = start([*h100s(1), "fault 0 nvmlDeviceGetComputeRunningProcesses_v3 4"])
+    gpu = child.read()["gpus"][0]
+    assert gpu["state"] == "ok" and gpu["processes"] is None
+    assert gpu["reasons"]["processes"] == "no permission"
+
+
+def test_a_hung_call_stalls_its_gpu_and_holds_up_neither_others_nor_exit(start: Callable[[list[str]], Child]) -> None:
+    child = start(h100s(4))
+    child.read()
+    child.box.script([*h100s(4), "hang 1 nvmlDeviceGetUtilizationRates", "gpu 3 sm_clock 900"])
+    child.say("advance 1")
+    child.say("begin")
+    child.until_asked("nvmlDeviceGetUtilizationRates", 1, 2)
+    child.say("advance 2")
+    reading = child.say("end")["reading"]
+    assert states(reading) == ["ok", "stalled", "ok", "ok"]
+    assert "utilization_percent" in reading["gpus"][1]["state_message"]
+    assert reading["gpus"][3]["sm_clock_mhz"] == 900
+    assert states(child.read()) == ["ok", "stalled", "ok", "ok"]
+    assert child.box.counts()["nvmlDeviceGetUtilizationRates"][:4] == [3, 2, 3, 3]
+    child.say("close")
+    assert "nvmlShutdown" not in child.box.calls()
+    assert child.end() == 0
+
+
+def test_a_hung_call_that_returns_heals(start: Callable[[list[str]], Child]) -> None:
+    child = start(h100s(2))
+    child.read()
+    child.box.script([*h100s(2), "hang 0 nvmlGpmSampleGet"])
+    child.say("advance 1")
+    child.say("begin")
+    child.until_asked("nvmlGpmSampleGet", 0, 2)
+    child.say("advance 2")
+    assert states(child.say("end")["reading"]) == ["stalled", "ok"]
+    child.box.script(h100s(2))
+    deadline = time.monotonic() + 30
+    while states(child.read()) != ["ok", "ok"]:
+        assert time.monotonic() < deadline
+
+
+def test_slow_calls_are_waited_for(start: Callable[[list[str]], Child]) -> None:
+    child = start([*h100s(2), "delay * nvmlDeviceGetClockInfo 20"])
+    assert states(child.read()) == ["ok", "ok"]
+
+
+def test_absurd_values(start: Callable[[list[str]], Child]) -> None:
+    odd = ["gpu 0 sm_clock 4294967295", "gpu 0 util 255", "gpu 0 temperature 0", "gpu 0 power 4294967295"]
+    odd += ["gpu 0 pcie_width 4294967295", "gpu 0 pstate 32", "field 0 94 4294967295", "gpm 0 10 nan"]
+    child = start([*h100s(2), *odd])
+    child.read()
+    gpu, other = child.read()["gpus"]
+    for field in ("sm_clock_mhz", "utilization_percent", "temperature_c", "power_w", "pcie_width", "performance_state"):
+        assert gpu[field] is None and "not believed" in gpu["reasons"][field], field
+        assert other[field] is not None
+    assert gpu["pcie_replays"] is None
+    assert gpu["dram_bandwidth_percent"] is None and gpu["sm_active_percent"] == 91
+    assert gpu["state"] == "ok"
+
+
+def test_the_number_of_gpus_changes(start: Callable[[list[str]], Child]) -> None:
+    child = start(h100s(3))
+    child.read()
+    child.box.script([*h100s(3), "count 2"])
+    child.read(10)
+    reading = child.read()
+    assert [(gpu["index"], gpu["state"]) for gpu in reading["gpus"]] == [(0, "ok"), (1, "ok"), (2, "lost")]
+    assert reading["gpus"][2]["uuid"].endswith("2")
+    child.box.script([*h100s(4), "count 4"])
+    child.read(10)
+    assert states(child.read()) == ["ok"] * 4
+
+
+def test_the_driver_goes_and_comes_back(start: Callable[[list[str]], Child]) -> None:
+    child = start(h100s(2))
+    child.read()
+    child.box.script([*h100s(2), "fault * * 9", "fault - * 9"])
+    child.say("advance 1")
+    failure = child.say("read")["failure"]
+    assert failure["kind"] == "absent" and "not loaded" in failure["message"]
+    child.say("advance 1")
+    assert child.say("read")["failure"]["kind"] == "absent"
+    child.box.script(h100s(2))
+    assert states(child.read()) == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind", "words"),
+    [
+        (["fault - nvmlInitWithFlags 9"], "absent", "driver is not loaded"),
+        (["fault - nvmlInitWithFlags 18"], "absent", "the loaded kernel module"),
+        (["fault - nvmlInitWithFlags 999"], "broken", "NVML does not start"),
+        (["count 0"], "absent", "sees no GPU"),
+    ],
+)
+def test_no_session(start: Callable[[list[str]], Child], lines: list[str], kind: str, words: str) -> None:
+    child = start([*h100s(2), *lines])
+    failure = child.say("read")["failure"]
+    assert failure["kind"] == kind and words in failure["message"] and failure["hint"]
+    child.box.script(h100s(2))
+    assert states(child.read()) == ["ok", "ok"]
+
+
+def test_no_library(start: Callable[[list[str]], Child], tmp_path: Path) -> None:
+    child = start(h100s(1))
+    (child.box.directory / "libnvidia-ml.so.1").unlink()
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("this machine has a driver of its own")
+    failure = child.say("read")["failure"]
+    assert failure["kind"] == "absent" and failure["hint"]
+    build(child.box.directory)
+    assert states(child.read()) == ["ok"], "installed while we run"
+
+
+def test_an_older_driver(tmp_path: Path) -> None:
+    """R470: no second memory form, old names of temperature, reasons and process lists, no GPM, no event set."""
+    missing = ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons"]
+    missing += [
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetGraphicsRunningProcesses_v3",
+        "nvmlEventSetCreate",
+    ]
+    missing += ["nvmlGpmQueryDeviceSupport", "nvmlDeviceGetGpuMaxPcieLinkGeneration", "nvmlDeviceGetBusType"]
+    box = FakeNvml(tmp_path, without=missing)
+    box.script([*h100s(1), "process 0 1 1073741824", "process 0 999999 -1"])
+    child = Child(box)
+    try:
+        child.read()
+        gpu = child.read()["gpus"][0]
+        assert gpu["state"] == "ok" and gpu["temperature_c"] == 61 and gpu["event_reasons"] == 4
+        assert gpu["memory_used_bytes"] == 60 * 2**30 + 480 * 2**20 and gpu["memory_reserved_bytes"] is None
+        assert [(one["pid"], one["memory_bytes"]) for one in gpu["processes"]] == [(1, 2**30), (999999, None)]
+        assert gpu["reasons"]["dram_bandwidth_percent"] == "not in this driver"
+        assert gpu["reasons"]["pcie_gen_device_max"] == "not in this driver"
+    finally:
+        child.process.kill()
+        child.process.communicate()
+
+
+def test_an_xid_is_heard(start: Callable[[list[str]], Child]) -> None:
+    child = start(h100s(2))
+    child.read()
+    child.box.script([*h100s(2), "xid 1 63"])
+    assert [one["code"] for one in child.read()["gpus"][1]["xids"]] == [63]
