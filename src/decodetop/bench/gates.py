@@ -13,6 +13,8 @@ FAILED_SHARE_MAX = 0.05
 
 CPU_SUSPECT, CPU_INVALID = 70.0, 95.0
 """Percent of one core: above, reads wait for the client (measured: a saturated client shows p99 of its own)."""
+CPU_OVER_S = 1.0
+"""A shorter run is mostly its own start."""
 
 LAG_SUSPECT, LAG_SUSPECT_MS = 0.25, 3.0
 LAG_INVALID, LAG_INVALID_MS = 2.0, 50.0
@@ -97,7 +99,8 @@ def _lengths(plan: Plan, seen: Figures) -> Iterator[Gate]:
 
 
 def _client(result: Result, seen: Figures) -> Iterator[Gate]:
-    if result.cpu_percent is not None and result.cpu_percent > CPU_SUSPECT:
+    long_enough = seen.window_s is not None and seen.window_s >= CPU_OVER_S
+    if result.cpu_percent is not None and result.cpu_percent > CPU_SUSPECT and long_enough:
         severe = result.cpu_percent > CPU_INVALID
         yield _bound(severe, f"the load process used {result.cpu_percent:.0f} % of one core")
     gap = seen.metrics.icl_ms.p50 if seen.metrics.icl_ms is not None else None

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from decodetop.bench.http import Connection, Exchange, Inbox, reason
-from decodetop.bench.load import Target
+from decodetop.bench.load import Target, masked
 from decodetop.bench.prompts import Prompts
 from decodetop.bench.reading import ErrorKind, Plan
 from decodetop.bench.request import PATHS, Dialect, body, first_dialect, head, simpler
@@ -49,7 +49,7 @@ async def negotiate(plan: Plan, aim: Target, inbox: Inbox, dialect: Dialect | No
         talk.close()
     fault = exchange.log.fault
     counts = exchange.log.counts
-    trouble = f"{fault[0]}: {fault[1]}" if fault is not None else None
+    trouble = f"{fault[0]}: {masked(fault[1], aim.key)}" if fault is not None else None
     return Terms(dialect=agreed, model=talk.model, prompt_tokens=counts.prompt, trouble=trouble)
 
 
@@ -129,7 +129,7 @@ class _Talk:
 
     def _refusal(self, exchange: Exchange) -> Refused:
         kind, words = exchange.log.fault or ("protocol", "no word why")
-        message = f"{self.plan.endpoint}{PATHS[self.plan.api]} answered {words}"
+        message = f"{self.plan.endpoint}{PATHS[self.plan.api]} answered {masked(words, self._aim.key)}"
         if exchange.status in (401, 403):
             hint = "the server wants a key: set DECODETOP_API_KEY, or api_key_file in the settings"
         elif exchange.status in (404, 405, 501):

@@ -24,6 +24,7 @@ from decodetop.core.thread import CallThread
 from decodetop.errors import DataError, DecodetopError, RequestError, UsageError
 from decodetop.flows.bench_window import Window, refused_run, run_of, server_at
 from decodetop.server.reading import ServerReading
+from decodetop.server.redact import redact_text
 
 T = TypeVar("T")
 
@@ -144,13 +145,18 @@ class BenchService:
         listener = _Listener(self, plan, context, window, step, steps)
         listener.show(Progress(preset=plan.preset, endpoint=plan.endpoint, phase="starting", step=step, steps=steps))
         try:
-            result = await self._launch(plan, self._key(), listener, self._stop)
+            key = self._key()
+            try:
+                result = await self._launch(plan, key, listener, self._stop)
+            except LoadFailed as error:
+                words = redact_text(error.message, [key] if key else [])
+                raise LoadFailed(words, error.hint, error.kind) from error
             if window.started_wall_ns is None or not result.records:
                 raise LoadFailed("stopped before the first request ended", "nothing was measured", None)
             await window.end(len(result.records))
         finally:
             window.close()
-        return run_of(listener.plan, result, window)
+        return run_of(listener.plan, result, window, key)
 
     async def _keep(self, run: Run, context: Context) -> Run:
         """Store the run. If the store refuses it stays on screen, with the reason."""

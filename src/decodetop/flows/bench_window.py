@@ -20,6 +20,7 @@ from decodetop.core.sample import Sample
 from decodetop.core.source import Refresh
 from decodetop.gpu.reading import GpuReading
 from decodetop.server.reading import Server, ServerReading
+from decodetop.server.redact import redact_text
 
 FRESH_S = 6.0
 """How long to wait for a source that was asked to read again."""
@@ -139,8 +140,8 @@ async def fresh(context: Context, source: str) -> None:
         unsubscribe()
 
 
-def run_of(plan: Plan, result: Result, window: Window) -> Run:
-    """The run, judged."""
+def run_of(plan: Plan, result: Result, window: Window, key: str | None) -> Run:
+    """The run, judged; nothing a server said goes into it with a key in it."""
     assert window.started_wall_ns is not None
     seen = figures(result)
     environment = window.environment()
@@ -157,7 +158,7 @@ def run_of(plan: Plan, result: Result, window: Window) -> Run:
         gates=found,
         plan=plan,
         environment=environment,
-        requests=seen.requests,
+        requests=_redacted(seen.requests, key),
         tokens=seen.tokens,
         metrics=metrics,
         client=ClientCheck(
@@ -166,6 +167,12 @@ def run_of(plan: Plan, result: Result, window: Window) -> Run:
             send_delay_ms_p99=seen.send_delay_ms_p99,
         ),
     )
+
+
+def _redacted(requests: Requests, key: str | None) -> Requests:
+    known = [key] if key else []
+    errors = [msgspec.structs.replace(error, example=redact_text(error.example, known)) for error in requests.errors]
+    return msgspec.structs.replace(requests, errors=tuple(errors))
 
 
 def refused_run(plan: Plan, error: LoadFailed, context: Context) -> Run:

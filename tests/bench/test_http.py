@@ -1,0 +1,231 @@
+"""One connection against every framing and fault: what the record of the request says."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decodetop.bench.http import Connection, Exchange, Inbox
+from decodetop.bench.load import Load, target
+from decodetop.bench.reading import Api, ErrorKind, Plan
+from decodetop.bench.request import Address, Dialect
+from decodetop.bench.wire import Record
+from support.token_server import (
+    DONE,
+    HEAD,
+    TAIL,
+    Break,
+    Seen,
+    Step,
+    TokenServer,
+    Wait,
+    chunk,
+    completions,
+    event,
+    reply,
+)
+
+CAPTURES = Path(__file__).parents[1] / "captures"
+TOKENS = 8
+
+
+def token(number: int, finish: str | None = None, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "text": f" w{number}", "finish_reason": finish}], **more}
+
+
+def usage(count: int) -> dict[str, Any]:
+    return {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": count, "total_tokens": 4 + count}}
+
+
+EVENTS = [*(event(token(n, "length" if n == TOKENS else None)) for n in range(1, TOKENS + 1)), event(usage(TOKENS))]
+BODY = b"".join(EVENTS)
+WHOLE = [HEAD, *(chunk(one) for one in EVENTS), chunk(DONE), TAIL]
+CLOSE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
+HTML = reply("200 OK", b"<html>hello</html>", "text/html")
+ERROR = event({"error": {"message": "CUDA out of memory", "code": 500}})
+
+
+def bytewise(payload: bytes) -> list[Step]:
+    return [chunk(bytes([byte])) for byte in payload]
+
+
+def framed(newline: str) -> list[Step]:
+    events = [event(token(n, "length" if n == TOKENS else None), newline) for n in range(1, TOKENS + 1)]
+    return [HEAD, *(chunk(one) for one in [*events, event(usage(TOKENS), newline)]), TAIL]
+
+
+CASES: dict[str, tuple[list[Step], ErrorKind | None, int | None, str]] = {
+    # the server's answer -> fault, tokens counted by the server, a piece of the fault's words
+    "well-behaved": (WHOLE, None, 8, ""),
+    "CRLF framing": (framed("\r\n"), None, 8, ""),
+    "CR framing": (framed("\r"), None, 8, ""),
+    "no [DONE]": ([HEAD, *(chunk(one) for one in EVENTS), TAIL], None, 8, ""),
+    "one byte a chunk": ([HEAD, *bytewise(BODY), TAIL], None, 8, ""),
+    "all in one write": ([HEAD + chunk(BODY + DONE) + TAIL], None, 8, ""),
+    "with a length instead of chunks": ([reply("200 OK", BODY + DONE, "text/event-stream")], None, 8, ""),
+    "until the connection closes": ([CLOSE_HEAD, BODY, Break()], None, 8, ""),
+    "pings between tokens": ([HEAD, *(chunk(b": ping\n\n" + one) for one in EVENTS), TAIL], None, 8, ""),
+    "no terminating chunk after [DONE]": ([HEAD, chunk(BODY + DONE), Break()], None, 8, ""),
+    "text/plain as its type": ([reply("200 OK", BODY + DONE, "text/plain")], None, 8, ""),
+    "100 Continue first": ([b"HTTP/1.1 100 Continue\r\n\r\n", *WHOLE], None, 8, ""),
+    "no usage": ([HEAD, *(chunk(one) for one in EVENTS[:-1]), chunk(DONE), TAIL], None, None, ""),
+    "ended early by the model": (
+        [HEAD, *(chunk(e) for e in EVENTS[:3]), chunk(event(token(4, "stop")) + event(usage(4)) + DONE), TAIL],
+        "short_output", 4, "4 of 8 tokens (finish reason: stop)"),
+    "an error after a token": ([HEAD, chunk(EVENTS[0]), chunk(ERROR + DONE), TAIL], "stream_error", None, "CUDA out"),
+    "an error at once": ([HEAD, chunk(ERROR + DONE), TAIL], "stream_error", None, "CUDA out of memory"),
+    "an error and no end": ([HEAD, chunk(ERROR), Wait(30)], "stream_error", None, "CUDA out of memory"),
+    "an empty stream": ([HEAD, TAIL], "protocol", None, "no event"),
+    "only a role and [DONE]": ([HEAD, chunk(DONE), TAIL], "protocol", None, "without a token"),
+    "no finish reason": ([HEAD, chunk(EVENTS[0]), chunk(EVENTS[1]), TAIL], "cut", None, "after 2 chunks"),
+    "closed in the middle": ([HEAD, chunk(EVENTS[0]), Break()], "cut", None, "after 1 chunks"),
+    "reset in the middle": ([HEAD, chunk(EVENTS[0]), Wait(0.05), Break(reset=True)], "cut", None, ""),
+    "closed before an answer": ([Break()], "cut", None, "without an answer"),
+    "stalled before a token": ([HEAD, Wait(30)], "timeout", None, "no chunks had come"),
+    "stalled after a token": ([HEAD, chunk(EVENTS[0]), Wait(30)], "timeout", None, "1 chunks had come"),
+    "no answer at all": ([Wait(30)], "timeout", None, "no chunks"),
+    "broken JSON": ([HEAD, chunk(b'data: {"choices": [{\n\n'), TAIL], "protocol", None, "JSON"),
+    "400": ([reply("400 Bad Request", b'{"object":"error","message":"too long"}')], "http", None, "400: too long"),
+    "429": ([reply("429 Too Many Requests", b'{"error":{"message":"slow down"}}')], "http", None, "429: slow down"),
+    "500 with a page": ([reply("500 Oops", b"<h1>bad</h1>", "text/html")], "http", None, "500: <h1>bad</h1>"),
+    "503 without a word": ([reply("503 Unavailable", b"")], "http", None, "503: no word why"),
+    "302": ([reply("302 Found", b"", extra="location: /login\r\n")], "http", None, "302: to /login"),
+    "a page": ([HTML], "protocol", None, "text/html, not an event stream"),
+    "not HTTP": ([b"SSH-2.0-OpenSSH_9.6\r\n\r\n"], "protocol", None, "not HTTP/1.1"),
+}  # fmt: skip
+
+
+async def records_of(script: Callable[[Seen], Iterable[Step]], requests: int = 1, **changes: Any) -> list[Record]:
+    async with TokenServer(script) as server:
+        settings = {"requests": requests, "output_tokens": TOKENS, "input_tokens": 4, "timeout_s": 20.0, "model": "m"}
+        plan = Plan(preset="t", endpoint=server.url, **{**settings, **changes})
+        inbox = Inbox(asyncio.get_running_loop(), time.perf_counter_ns)
+        load = Load(plan, target(server.url, None), inbox, Dialect(), "m")
+        await load.open()
+        await load.run(iter(range(requests)), TOKENS)
+        load.close()
+        return load.records
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_fault_matrix(name: str) -> None:
+    steps, fault, counted, words = CASES[name]
+    (record,) = await records_of(lambda _: steps, timeout_s=0.4 if fault == "timeout" else 20.0)
+    assert (record.fault, record.output_tokens) == (fault, counted)
+    assert words in record.message
+    if fault in (None, "short_output"):
+        assert len(record.chunks_ns) == (counted or TOKENS)
+        assert record.chunks_ns == sorted(record.chunks_ns)
+
+
+async def test_a_short_answer_is_no_fault_when_it_was_allowed() -> None:
+    steps, _, _, _ = CASES["ended early by the model"]
+    (record,) = await records_of(lambda _: steps, ignore_eos=False)
+    assert (record.fault, record.output_tokens, record.finish) == (None, 4, "stop")
+
+
+async def test_one_connection_carries_all_requests_and_is_opened_again_when_the_server_closed_it() -> None:
+    async def connections(script: Callable[[Seen], Iterable[Step]]) -> int:
+        used: list[int] = []
+
+        def noted(seen: Seen) -> Iterable[Step]:
+            used.append(seen.connection)
+            return script(seen)
+
+        records = await records_of(noted, requests=3)
+        assert [record.fault for record in records] == [None] * 3
+        return len(set(used))
+
+    assert await connections(lambda _: WHOLE) == 1
+    assert await connections(lambda _: [CLOSE_HEAD, BODY, Break()]) == 3
+    assert await connections(lambda _: [*WHOLE, Break()]) == 3  # closed without having said so
+
+
+async def test_stamps_follow_the_servers_own() -> None:
+    seen: list[Seen] = []
+
+    def script(one: Seen) -> list[Step]:
+        seen.append(one)
+        return completions(one, ttft_s=0.1, itl_s=0.03)
+
+    (record,) = await records_of(script)
+    assert record.write_ns is not None and record.chunk_tokens == [1] * TOKENS
+    sent = [t_ns for t_ns, payload in seen[0].sent if b'"text"' in payload]
+    arrived = [record.write_ns + chunk_ns for chunk_ns in record.chunks_ns]
+    assert all(there <= here for there, here in zip(sent, arrived, strict=True))
+    truth, ours = sent[-1] - sent[0], arrived[-1] - arrived[0]
+    assert abs(ours - truth) < 0.5 * truth  # a loaded test machine; benchmarks/client_accuracy.py measures
+
+
+async def test_what_is_asked() -> None:
+    seen: list[Seen] = []
+
+    def script(one: Seen) -> list[Step]:
+        seen.append(one)
+        return WHOLE
+
+    await records_of(script, requests=2)
+    first, second = seen
+    assert first.headers["accept-encoding"] == "identity"
+    assert (first.method, first.path, first.body["stream"]) == ("POST", "/v1/completions", True)
+    assert len(first.body["prompt"]) == 4 and first.body["prompt"] != second.body["prompt"]
+    assert first.body["ignore_eos"] is True and "min_tokens" not in first.body
+
+
+class Recorded(asyncio.Transport):
+    """Swallows the request; the test plays the answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = False
+
+    def write(self, data: Any) -> None:
+        return None
+
+    def abort(self) -> None:
+        self.closing = True
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+async def played(path: Path) -> tuple[dict[str, Any], Exchange]:
+    """A recording of a real server through a connection, with the recorded times as the clock."""
+    recording = json.loads(gzip.decompress(path.read_bytes()))
+    route = recording["path"]
+    api: Api = "generate" if route == "/generate" else "chat" if "chat" in route else "completions"
+    now = 0
+    connection = Connection(Address(host="x", port=1, tls=False), Inbox(asyncio.get_running_loop(), lambda: now), None)
+    connection.connection_made(Recorded())
+    asking = asyncio.ensure_future(connection.request(api, b"", 60.0))
+    await asyncio.sleep(0)
+    for seconds, piece in recording["events"]:
+        now = round(seconds * 1e9)
+        connection.data_received(piece.encode())
+        await asyncio.sleep(0)
+    return recording, await asking
+
+
+SSE = sorted(CAPTURES.glob("*/sse_*.json.gz"))
+
+
+@pytest.mark.parametrize("path", SSE, ids=lambda path: f"{path.parent.name}/{path.name[4:-8]}")
+async def test_recordings_of_real_servers(path: Path) -> None:
+    recording, exchange = await played(path)
+    log = exchange.log
+    if "sse_err" in path.name and exchange.status != 200:
+        assert log.fault is not None and log.fault[0] == "http" and log.fault[1].startswith(f"{exchange.status}: ")
+        assert len(log.fault[1]) > 20
+        return
+    asked = recording["request"].get("max_tokens") or recording["request"]["sampling_params"]["max_new_tokens"]
+    assert log.fault is None
+    assert len(log.stamps_ns) == asked
+    first = next(seconds for seconds, piece in recording["events"] if '"text"' in piece or '" w' in piece)
+    assert log.stamps_ns[0] == round(first * 1e9)
