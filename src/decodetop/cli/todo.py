@@ -252,8 +252,14 @@ def _export(args: argparse.Namespace, store: TodoStore) -> int:
     rendered = formats.render(store.read().items, args.format)
     if args.file == "-":
         sys.stdout.write(rendered)
-    else:
-        replace(real_path(Path(args.file)), rendered.encode())
+        return 0
+    target = real_path(Path(args.file))
+    if target == real_path(store.path):
+        raise UsageError(f"{target} is the checklist itself", "give another FILE")
+    try:
+        replace(target, rendered.encode())
+    except DataError as error:
+        raise DataError(error.message, "give another FILE, or - for standard output") from error
     return 0
 
 
