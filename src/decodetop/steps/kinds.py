@@ -114,7 +114,7 @@ def _parse(text: str, where: str) -> _File:
 
 
 def normalise(name: str) -> str:
-    """The function's qualified name without return type and argument types; template arguments where they name the work.
+    """The function's qualified name without return type and argument types; template arguments that name the work.
 
     `void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(..)::..>(int, ..)` becomes
     `at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda..>`.

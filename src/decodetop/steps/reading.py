@@ -37,6 +37,10 @@ LETTERS = dict(zip(KINDS, "GMALKcQNRaCSEo░", strict=True))
 IDLE_KINDS = ("host_late", "launch_call", "sync", "in_graph", "device_gap", "unknown")
 
 
+TOP_KERNELS = 64
+"""Length of the list of kernels at most; a decode step has 40 to 60 names, so it usually holds all of them."""
+
+
 def group_of(kind: str) -> str:
     """compute = all kernels but copies and communication."""
     return {"copy": "copies", "communication": "communication", "idle": "idle"}.get(kind, "compute")
@@ -159,6 +163,34 @@ class StepsReport(msgspec.Struct, frozen=True, kw_only=True):
     accept_length: float | None = None
     ranks: tuple[RankSteps, ...] = ()
     straggler_rank: int | None = None
+    errors: tuple[str, ...] = ()
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure before and after, in us per step; None where that side doesn't know it."""
+
+    name: str
+    kind: str
+    before_us: float | None
+    after_us: float | None
+    delta_us: float | None
+    percent: float | None
+    before_share: float | None = None
+    after_share: float | None = None
+    before_calls: float | None = None
+    after_calls: float | None = None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Two captures: rank 0 of each, representative steps. `kernels` by the size of the change."""
+
+    schema: int = SCHEMA
+    before_files: tuple[str, ...]
+    after_files: tuple[str, ...]
+    period: Delta
+    kinds: tuple[Delta, ...]
+    kernels: tuple[Delta, ...]
+    problems: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
 
 

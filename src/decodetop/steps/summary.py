@@ -15,6 +15,7 @@ from decodetop.steps.reading import (
     GROUPS,
     IDLE_KINDS,
     KINDS,
+    TOP_KERNELS,
     Batch,
     Communication,
     Coverage,
@@ -31,10 +32,6 @@ from decodetop.steps.segment import Labels
 from decodetop.steps.split import Ints
 from decodetop.steps.sweep import Sums
 from decodetop.steps.trace import Trace
-
-TOP_KERNELS = 25
-UNKNOWN_LISTED = 0.02
-"""Names of unknown kind are listed one by one when together they exceed this share of the step."""
 
 _OTHER, _IDLE = KINDS.index("other"), KINDS.index("idle")
 _FILE_RANKS = (re.compile(r"-TP-(\d+)"), re.compile(r"(?:^|_)tp(\d+)(?:_|\.|$)"), re.compile(r"(?:^|[_.-])rank_?(\d+)"))

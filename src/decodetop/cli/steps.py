@@ -1,0 +1,109 @@
+"""`decodetop steps`: the step breakdown of trace files, and two captures compared."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from decodetop.cli.common import print_json, print_lines
+from decodetop.config import Settings
+from decodetop.core.clock import SECOND_NS, SystemClock
+from decodetop.errors import UsageError
+from decodetop.steps import kinds, text
+from decodetop.steps.analyse import ProgressOf, analyse
+from decodetop.steps.compare import compare
+from decodetop.steps.reading import StepsReport
+from decodetop.steps.trace import Progress
+
+PLAIN_WIDTH = 140
+COMPARE = "compare"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Where each decode step's time goes. Several files are the ranks of one capture; "
+        "`decodetop steps compare A.. --to B..` compares two captures."
+    )
+    parser.add_argument("traces", nargs="+", metavar="TRACE", help="torch.profiler traces (.json or .json.gz)")
+    parser.add_argument("--to", nargs="+", metavar="TRACE", help="with compare: the traces after the change")
+    parser.add_argument("--itl-ms", type=_positive, metavar="X", help="time per token measured without the profiler")
+    parser.add_argument("--accept-length", type=_positive, metavar="A", help="tokens per step when speculating")
+    parser.add_argument("--step-label", metavar="REGEX", help="your own step annotations; (?P<bs>..) = batch size")
+    parser.add_argument("--kinds", type=Path, metavar="FILE", help="your own kernel kinds (TOML), before the shipped")
+    parser.add_argument("--json", action="store_true", help="data on stdout")
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    del settings  # nothing here touches a server or the investigation
+    traces: list[str] = args.traces
+    comparing = traces[0] == COMPARE and args.to is not None
+    if args.to is not None and not comparing:
+        raise UsageError("--to goes with compare", "decodetop steps compare A.. --to B..")
+    if traces[0] == COMPARE and not comparing and not Path(COMPARE).exists():
+        raise UsageError("compare needs --to", "decodetop steps compare A.. --to B..")
+    return _compare(args) if comparing else _show(args)
+
+
+def _show(args: argparse.Namespace) -> int:
+    report = _analyse(args, args.traces)
+    if args.json:
+        print_json(report)
+    elif report.ranks:
+        print_lines(text.lines(report, PLAIN_WIDTH))
+    _complain(report.errors)
+    return 0 if any(rank.coverage.ok for rank in report.ranks) else 1
+
+
+def _compare(args: argparse.Namespace) -> int:
+    if len(args.traces) < 2:
+        raise UsageError("compare needs traces before --to", "decodetop steps compare A.. --to B..")
+    found = compare(_analyse(args, args.traces[1:]), _analyse(args, args.to))
+    if args.json:
+        print_json(found)
+    else:
+        print_lines(text.comparison_lines(found, PLAIN_WIDTH))
+    _complain(found.errors)
+    return 0 if found.period.delta_us is not None else 1
+
+
+def _analyse(args: argparse.Namespace, traces: Sequence[str]) -> StepsReport:
+    return analyse(
+        traces,
+        itl_ms=args.itl_ms,
+        accept_length=args.accept_length,
+        step_label=args.step_label,
+        kind_table=kinds.load(args.kinds) if args.kinds else None,
+        progress=_teller() if sys.stderr.isatty() else None,
+    )
+
+
+def _teller() -> ProgressOf:
+    """One line on the terminal that is written over; only for what takes long."""
+    clock = SystemClock()
+    next_ns = 2 * SECOND_NS
+
+    def tell(path: Path, seen: Progress) -> None:
+        nonlocal next_ns
+        now_ns = clock.now_ns()
+        if now_ns >= next_ns:
+            next_ns = now_ns + SECOND_NS // 4
+            share = seen.done_bytes / max(1, seen.total_bytes)
+            print(f"\rreading {path.name} {share:4.0%} ", end="", file=sys.stderr, flush=True)
+            if seen.done_bytes >= seen.total_bytes:
+                print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _complain(errors: Sequence[str]) -> None:
+    for error in errors:
+        print(f"decodetop: {error}", file=sys.stderr)
+
+
+def _positive(word: str) -> float:
+    value = float(word)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{word} is not a positive number")
+    return value

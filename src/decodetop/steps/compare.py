@@ -1,0 +1,116 @@
+"""Two captures beside each other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from decodetop.steps.reading import KINDS, TOP_KERNELS, Comparison, Delta, RankSteps, StepsReport, TopKernel
+
+
+class _Side(NamedTuple):
+    us: float | None = None
+    calls: float | None = None
+    share: float | None = None
+
+
+def compare(before: StepsReport, after: StepsReport) -> Comparison:
+    """What changed from `before` to `after`, of the first rank of each."""
+    first, second = _shown(before), _shown(after)
+    problems = _problems("before", before) + _problems("after", after)
+    if first is not None and second is not None:
+        problems += _unlike(first, second)
+    return Comparison(
+        before_files=tuple(rank.file for rank in before.ranks),
+        after_files=tuple(rank.file for rank in after.ranks),
+        period=_delta("period", "", _period(first), _period(second)),
+        kinds=_kinds(first, second),
+        kernels=_kernels(first, second),
+        problems=tuple(problems),
+        errors=(*before.errors, *after.errors),
+    )
+
+
+def _shown(report: StepsReport) -> RankSteps | None:
+    return next((rank for rank in report.ranks if rank.period_us is not None), None)
+
+
+def _problems(side: str, report: StepsReport) -> list[str]:
+    if not report.ranks:
+        return [f"{side}: nothing could be read"]
+    return [f"{side}: {problem}" for rank in report.ranks[:1] for problem in rank.coverage.problems]
+
+
+def _unlike(first: RankSteps, second: RankSteps) -> list[str]:
+    """What makes the two steps different things."""
+    found = []
+    if first.batches and second.batches and first.batches[0].batch_size != second.batches[0].batch_size:
+        sizes = f"{first.batches[0].batch_size} and {second.batches[0].batch_size}"
+        found.append(f"the batch sizes differ ({sizes}): the steps do different work")
+    if first.rank != second.rank:
+        found.append(f"rank {first.rank} is compared with rank {second.rank}")
+    return found
+
+
+def _period(rank: RankSteps | None) -> _Side:
+    return _Side() if rank is None or rank.period_us is None else _Side(rank.period_us.representative)
+
+
+def _delta(name: str, kind: str, before: _Side, after: _Side) -> Delta:
+    """`before` and `after` as (us, calls, share), None where unknown."""
+    change = None if before.us is None or after.us is None else round(after.us - before.us, 3)
+    return Delta(
+        name=name,
+        kind=kind,
+        before_us=before.us,
+        after_us=after.us,
+        delta_us=change,
+        percent=100 * change / before.us if change is not None and before.us else None,
+        before_share=before.share,
+        after_share=after.share,
+        before_calls=before.calls,
+        after_calls=after.calls,
+    )
+
+
+def _kinds(first: RankSteps | None, second: RankSteps | None) -> tuple[Delta, ...]:
+    made = []
+    for kind in KINDS:
+        before, after = _side_of_kind(first, kind), _side_of_kind(second, kind)
+        if before.us or after.us:
+            made.append(_delta(kind, kind, before, after))
+    return tuple(made)
+
+
+def _side_of_kind(rank: RankSteps | None, kind: str) -> _Side:
+    period_us = _period(rank).us
+    if rank is None or not period_us:
+        return _Side()
+    us = rank.kinds_us.get(kind, 0.0)
+    return _Side(us, rank.calls_per_step.get(kind), us / period_us)
+
+
+def _kernels(first: RankSteps | None, second: RankSteps | None) -> tuple[Delta, ...]:
+    mine, theirs = _by_name(first), _by_name(second)
+    made = []
+    for name in {**mine, **theirs}:
+        kind = (theirs.get(name) or mine[name]).kind
+        made.append(_delta(name, kind, _side_of_kernel(mine, name, first), _side_of_kernel(theirs, name, second)))
+    return tuple(sorted(made, key=lambda one: -abs(one.delta_us or 0.0)))
+
+
+def _by_name(rank: RankSteps | None) -> dict[str, TopKernel]:
+    """One entry a name; of a name that is of two kinds by context, the larger part."""
+    found: dict[str, TopKernel] = {}
+    for kernel in rank.top_kernels if rank is not None else ():
+        found.setdefault(kernel.name, kernel)
+    return found
+
+
+def _side_of_kernel(found: Mapping[str, TopKernel], name: str, rank: RankSteps | None) -> _Side:
+    """0 for a kernel that the step doesn't have; unknown where the list was cut short."""
+    if name in found:
+        kernel = found[name]
+        return _Side(kernel.us_per_step, kernel.calls_per_step, kernel.share)
+    whole = rank is not None and rank.period_us is not None and len(rank.top_kernels) < TOP_KERNELS
+    return _Side(0.0, 0.0, 0.0) if whole else _Side()

@@ -1,0 +1,92 @@
+"""The source `steps`: reads traces when asked, in a child process, and keeps the captures of the investigation."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from decodetop.core.engine import Context
+from decodetop.core.sample import Command, Notice
+from decodetop.errors import DataError, DecodetopError, TraceError
+from decodetop.steps.launch import parse
+from decodetop.steps.reading import CancelParsing, Capture, OpenTrace, Parsing, StepsReading, StepsReport
+from decodetop.steps.store import CaptureStore, capture_id, made_wall_ns
+from decodetop.steps.wire import Job
+
+
+class StepsService:
+    """One trace at a time; a second is refused while one is read. `folder` is the investigation's."""
+
+    source = "steps"
+    commands: tuple[type[Command], ...] = (OpenTrace, CancelParsing)
+
+    def __init__(self, folder: Path) -> None:
+        self._store = CaptureStore(folder)
+        self._parsing: Parsing | None = None
+        self._last_error: str | None = None
+        self._task: asyncio.Task[StepsReport] | None = None
+
+    async def run(self, context: Context) -> None:
+        self._store.load()
+        for problem in self._store.unreadable:
+            context.notify(Notice(level="warning", message=f"a stored capture can't be read: {problem}"))
+        self._emit(context)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if self._task is not None:
+                self._task.cancel()
+                await asyncio.wait({self._task})
+
+    async def handle(self, command: Command, context: Context) -> None:
+        if isinstance(command, CancelParsing):
+            if self._task is not None:
+                self._task.cancel()
+        elif isinstance(command, OpenTrace):
+            await self.read(Job(paths=command.paths), context)
+
+    async def read(self, job: Job, context: Context) -> Capture | None:
+        """Parse, store and show. None when it was cancelled. Raises TraceError if nothing could be read."""
+        if self._task is not None:
+            raise TraceError("a trace is being read already", "wait for it, or cancel it first")
+        task = self._task = asyncio.ensure_future(parse(job, context.clock, lambda seen: self._say(seen, context)))
+        self._last_error = None
+        try:
+            await asyncio.wait({task})
+        finally:
+            task.cancel()
+            self._task = None
+            self._parsing = None
+        try:
+            return self._done(job, task, context)
+        except DecodetopError as error:
+            self._last_error = str(error)
+            raise
+        finally:
+            self._emit(context)
+
+    def _done(self, job: Job, task: asyncio.Task[StepsReport], context: Context) -> Capture | None:
+        if task.cancelled():
+            context.notify(Notice(message="reading the trace was cancelled"))
+            return None
+        report = task.result()
+        if not report.ranks:
+            raise TraceError(report.errors[0] if report.errors else "no GPU events in the trace")
+        made = made_wall_ns(job.paths)
+        capture = Capture(id=capture_id(job.paths, made), made_wall_ns=made, files=job.paths, report=report)
+        try:
+            self._store.add(capture)
+        except DataError as error:
+            self._store.captures = (capture, *self._store.captures)
+            context.notify(Notice(level="warning", message=error.message, hint=error.hint))
+        for error_text in report.errors:
+            context.notify(Notice(level="warning", message=error_text))
+        return capture
+
+    def _say(self, seen: Parsing, context: Context) -> None:
+        self._parsing = seen
+        self._emit(context)
+
+    def _emit(self, context: Context) -> None:
+        captures = self._store.captures
+        context.emit(self.source, StepsReading(captures=captures, parsing=self._parsing, last_error=self._last_error))

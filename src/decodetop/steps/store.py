@@ -1,0 +1,105 @@
+"""Captures on disk: one JSON file each under the investigation, written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from decodetop.errors import DataError
+from decodetop.steps.reading import SCHEMA, Capture
+
+FOLDER = "captures"
+
+
+class _Schema(msgspec.Struct):
+    schema: int = 0
+
+
+class _File(msgspec.Struct, frozen=True):
+    schema: int
+    capture: Capture
+
+
+class CaptureStore:
+    """`captures` newest first. `unreadable` files are left where they are."""
+
+    def __init__(self, investigation: Path) -> None:
+        self._folder = investigation / FOLDER
+        self.captures: tuple[Capture, ...] = ()
+        self.unreadable: tuple[str, ...] = ()
+
+    def load(self) -> None:
+        """Read what is there. Never raises: a folder or file that can't be read is named in `unreadable`."""
+        found: list[Capture] = []
+        bad: list[str] = []
+        try:
+            paths = sorted(self._folder.glob("*.json"))
+        except OSError as error:
+            self.unreadable = (f"{self._folder}: {error.strerror or error}",)
+            return
+        for path in paths:
+            try:
+                found.append(_decode(path.read_bytes()))
+            except (OSError, msgspec.MsgspecError, DataError) as error:
+                bad.append(f"{path.name}: {error}")
+        self.captures = tuple(sorted(found, key=_age))
+        self.unreadable = tuple(bad)
+
+    def add(self, capture: Capture) -> None:
+        """Store one; an older one of the same files and time is replaced. Raises DataError if the disk refuses."""
+        path = self._folder / f"{capture.id}.json"
+        data = msgspec.json.encode(_File(SCHEMA, capture))
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            _replace(path, data)
+        except OSError as error:
+            message = f"can't store the capture in {self._folder}: {error.strerror or error}"
+            raise DataError(message, "choose another place with --investigation DIR") from error
+        others = (one for one in self.captures if one.id != capture.id)
+        self.captures = (capture, *others)
+
+
+def capture_id(paths: Sequence[str], made_wall_ns: int | None) -> str:
+    """Stable for the same files: the first one's name and the time they were written."""
+    name = Path(paths[0]).name.split(".trace.json")[0].split(".pt")[0] if paths else "trace"
+    safe = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name)[:80]
+    return f"{safe.strip('.') or 'trace'}-{made_wall_ns or 0:x}"
+
+
+def made_wall_ns(paths: Sequence[str]) -> int | None:
+    """When the newest of the files was written."""
+    times = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            times.append(Path(path).stat().st_mtime_ns)
+    return max(times, default=None)
+
+
+def _age(capture: Capture) -> tuple[int, str]:
+    return -(capture.made_wall_ns or 0), capture.id
+
+
+def _decode(data: bytes) -> Capture:
+    schema = msgspec.json.decode(data, type=_Schema).schema
+    if schema > SCHEMA:
+        raise DataError(f"schema {schema} is newer than this decodetop reads ({SCHEMA})")
+    return msgspec.json.decode(data, type=_File).capture
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Whole or not at all, also when the power goes."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
