@@ -1,7 +1,7 @@
 """The simulated box of `decodetop demo`: real probes and services on a simulated server, GPUs and investigation.
 
 What is simulated: the inference server (a process on loopback), the GPUs. What is real: this host's CPU and memory, the
-server probe, the checklist, the benchmark, the trace reader. Everything lies in a temporary folder that goes at the end.
+server probe, the checklist, the benchmark, the trace reader. All lies in a temporary folder that goes at the end.
 """
 
 from __future__ import annotations

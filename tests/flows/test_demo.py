@@ -1,0 +1,141 @@
+"""The demo: every lane speaks, all of it is marked simulated, and nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from decodetop.cli import demo as cli
+from decodetop.cli import main
+from decodetop.config import load
+from decodetop.core.clock import SystemClock
+from decodetop.core.source import Source
+from decodetop.core.state import State
+from decodetop.flows.demo import PLAN, build_demo, demo_box, demo_settings
+from decodetop.flows.session import watch
+from decodetop.gpu.reading import GpuReading
+from decodetop.host.reading import HostReading
+from decodetop.server.reading import ServerReading
+from decodetop.steps.reading import StepsReading
+from decodetop.todo.reading import TodoReading
+
+WAIT_S = 60.0
+
+
+def everything(state: State) -> bool:
+    """Every source has something to show, the server under load and a capture read."""
+    gpu, server = state.last("gpu", GpuReading), state.last("server", ServerReading)
+    host, steps = state.last("host", HostReading), state.last("steps", StepsReading)
+    current = server.current_server if server is not None else None
+    return (
+        gpu is not None
+        and any(one.pcie_gen == 5 for one in gpu.gpus)
+        and current is not None
+        and bool(current.generated_tok_s)
+        and host is not None
+        and bool(host.processes)
+        and steps is not None
+        and bool(steps.captures)
+        and state.last("todo", TodoReading) is not None
+        and state.lane("bench").last is not None
+    )
+
+
+async def test_the_simulated_box_fills_every_lane_and_leaves_nothing() -> None:
+    clock = SystemClock()
+    with demo_box() as box:
+        pid = box.server.process.pid
+        engine = build_demo(load({}, {}), clock, box)
+        state = await watch(engine, clock, WAIT_S, ready=everything)
+        assert everything(state), {name: lane.failure for name, lane in state.lanes.items()}
+        assert state.header.simulated
+        check(state, pid)
+    assert not box.folder.exists()
+    assert not psutil.pid_exists(pid)
+
+
+def check(state: State, pid: int) -> None:
+    gpu, server = state.last("gpu", GpuReading), state.last("server", ServerReading)
+    assert gpu is not None and server is not None
+    assert [one.name for one in gpu.gpus] == ["Simulated H200"] * 2
+    current = server.current_server
+    assert current is not None
+    assert (current.engine, current.status, current.tp, current.root_pid) == ("sglang", "up", 2, pid)
+    assert current.gpu_uuids == tuple(one.uuid for one in gpu.gpus)
+    assert [process.pid for one in gpu.gpus for process in one.processes or ()] == [pid, pid]
+    host = state.last("host", HostReading)
+    assert host is not None and [process.pid for process in host.processes] == [pid]
+    steps = state.last("steps", StepsReading)
+    assert steps is not None
+    report = steps.captures[0].report
+    assert [rank.coverage.ok for rank in report.ranks] == [True, True]
+    assert report.engine == "sglang"
+    todo = state.last("todo", TodoReading)
+    assert todo is not None and todo.problem is None
+    assert [one.content for one in todo.todos] == [item["content"] for item in PLAN]
+    assert sum(bool(one.attempts) for one in todo.todos) == 2
+
+
+def test_the_operators_data_and_servers_are_left_alone(tmp_path: Path) -> None:
+    mine = {"investigation": str(tmp_path / "mine"), "endpoints": ["http://10.0.0.1:30000"], "theme": "paper"}
+    with demo_box(tp=1) as box:
+        settings = demo_settings(load(mine, {"DECODETOP_API_KEY_FILE": str(tmp_path / "key")}), box)
+        assert settings.investigation.is_relative_to(box.folder)
+        assert (settings.endpoints, settings.api_key_file) == ((box.server.endpoint,), None)
+        assert settings.theme == "paper"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_shows_the_box_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: dict[str, Any] = {}
+
+    def show(source: Source, settings: Any) -> int:
+        shown.update(
+            simulated=source.header.simulated, folder=settings.investigation, exists=settings.investigation.is_dir()
+        )
+        return 7
+
+    monkeypatch.setattr(cli, "show", show)
+    assert main(["demo", "--gpus", "8", "--tp", "1"]) == 7
+    assert (shown["simulated"], shown["exists"]) == (True, True)
+    assert not shown["folder"].exists()
+
+
+def test_the_box_goes_when_the_screen_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders: list[Path] = []
+
+    def show(source: Source, settings: Any) -> int:
+        folders.append(settings.investigation)
+        raise RuntimeError("the screen broke")
+
+    monkeypatch.setattr(cli, "show", show)
+    with pytest.raises(RuntimeError):
+        main(["demo"])
+    assert not folders[0].exists()
+
+
+@pytest.mark.parametrize("arguments", [["--gpus", "1"], ["--gpus", "17"], ["--gpus", "0", "--tp", "1"]])
+def test_a_wrong_number_of_gpus_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", *arguments]) == 2
+    assert "--gpus" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", [signal.SIGINT, signal.SIGTERM])
+def test_serve_prints_its_address_and_ends_on_a_signal(word: signal.Signals) -> None:
+    command = [sys.executable, "-m", "decodetop", "demo", "--serve", "--tp", "1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = json.loads(process.stdout.readline())
+    assert line["endpoint"].startswith("http://127.0.0.1:")
+    assert line["simulated"] is True
+    process.send_signal(word)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "--endpoint" in said
