@@ -13,11 +13,11 @@ from decodetop.bench.plan import Overrides, choose, load_presets, plans_of
 from decodetop.bench.reading import SCHEMA, Plan, Preset, Progress, Run
 from decodetop.bench.store import FILE, RunStore
 from decodetop.cli.common import add_common, print_json, print_lines
-from decodetop.config import Settings, api_key, default_config_path
+from decodetop.config import Settings, api_key
 from decodetop.core.clock import SystemClock
 from decodetop.errors import UsageError
 from decodetop.flows.bench import BenchService, Outcome, new_seed
-from decodetop.flows.bench_headless import need_endpoint, run_headless
+from decodetop.flows.bench_headless import box_probes, need_endpoint, run_headless
 
 INTERRUPTED = 130
 
@@ -77,8 +77,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def own_presets(settings: Settings) -> Path:
-    """The user's presets file: beside the settings in force."""
-    return (settings.config_path or default_config_path()).parent / "presets.toml"
+    """The user's presets file, in the investigation."""
+    return settings.investigation / "presets.toml"
 
 
 def _run(args: argparse.Namespace, settings: Settings) -> int:
@@ -95,9 +95,11 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
 
     if settings.endpoints:
         plans(None)  # a senseless number is refused before anything is opened
-    service = BenchService(settings.investigation, presets, lambda: api_key(settings))
+    key = api_key(settings)
+    service = BenchService(settings.investigation, presets, lambda: key)
+    probes = box_probes(settings.endpoints, key)
     meter = _Meter(sys.stderr.isatty())
-    outcome, stopped, problem = asyncio.run(run_headless(plans, service, SystemClock(), meter.show))
+    outcome, stopped, problem = asyncio.run(run_headless(plans, service, SystemClock(), meter.show, probes))
     meter.clear()
     if problem is not None:
         print(f"decodetop: not stored: {problem}", file=sys.stderr)

@@ -14,11 +14,16 @@ from decodetop.core.sample import Sample
 from decodetop.core.state import State
 from decodetop.errors import UsageError
 from decodetop.flows.bench import BenchService, Outcome
+from decodetop.flows.live import bench_is_running
 from decodetop.flows.session import new_header
+from decodetop.gpu.probe import GpuProbe
+from decodetop.server.probe import ServerProbe
 from decodetop.server.reading import ServerReading
 
 PROBES_S = 10.0
 """For the probes to have looked once, before the load begins."""
+
+WHEN_ASKED_S = 86_400.0
 
 
 class _Sink:
@@ -33,17 +38,33 @@ class _Sink:
         """A live engine never does."""
 
 
+MakeProbes = Callable[[Clock, Callable[[], State]], Sequence[Probe]]
+
+
+def box_probes(endpoints: Sequence[str], key: str | None) -> MakeProbes:
+    """The probes of this box: GPUs once a second, the server only when asked to (a scrape is work for it too)."""
+
+    def make(clock: Clock, state: Callable[[], State]) -> Sequence[Probe]:
+        server = ServerProbe(clock, endpoints=endpoints, api_key=key, usual_ports=not endpoints)
+        server.period_s = WHEN_ASKED_S
+        return (GpuProbe(clock, quiet=lambda: bench_is_running(state())), server)
+
+    return make
+
+
 async def run_headless(
     plan: Callable[[str | None], Sequence[Plan]],
     service: BenchService,
     clock: Clock,
     told: Callable[[Progress], None],
-    probes: Sequence[Probe] = (),
+    make_probes: MakeProbes = lambda clock, state: (),
 ) -> tuple[Outcome, bool, str | None]:
     """Measure what `plan` makes of the current server's address, and say whether SIGINT, SIGTERM or SIGHUP stopped it.
 
     The third value is why the store of runs can't be used, if so. Raises UsageError from `plan`.
     """
+    engine: Engine
+    probes = make_probes(clock, lambda: engine.state)
     engine = Engine(new_header(clock), clock, probes, [service])
     running = asyncio.ensure_future(engine.run(_Sink(told)))
     stop = asyncio.Event()
