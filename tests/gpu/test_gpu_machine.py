@@ -79,11 +79,12 @@ def namespace(proc: Path, inode: int) -> None:
         (b"sglang::scheduler_TP0\0\0\0\0", "sglang::scheduler_TP0"),
         (
             b"/usr/bin/python3\0-m\0vllm.entrypoints.api_server\0--api-key\0sk-1\0",
-            "python3 -m vllm.entrypoints.openai.api_server",
+            "python3 -m vllm.entrypoints.api_server",
         ),
         (b"/opt/llama-server --api-key sk-1", "llama-server"),
         (b"python3\0-m\0--api-key=sk-1\0", "python3"),
         (b"", "python3"),
+        (b"evil\x1b[2J\0", "evil?[2J"),
     ],
 )
 def test_names_hold_no_options(tmp_path: Path, cmdline: bytes, name: str) -> None:

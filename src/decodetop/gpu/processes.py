@@ -44,14 +44,19 @@ class ProcessNames:
             return False
 
     def _name(self, pid: int) -> str | None:
-        """`sglang::scheduler` or `python3 -m vllm.entrypoints...`: never an option's value, which may be a secret."""
+        """`sglang::scheduler` or `python3 -m vllm.entrypoints...`.
+
+        Never an option's value, which may be a secret, nor a character that a terminal would act on.
+        """
         try:
             command = (self._proc / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace")
             words = re.split(r"[\0\s]+", command.strip("\0 "))
             if not words or not words[0]:
-                return (self._proc / str(pid) / "comm").read_text("utf-8", "replace").strip() or None
+                command = (self._proc / str(pid) / "comm").read_text("utf-8", "replace")
+                words = [command.strip()]
         except OSError:
             return None
         program = words[0] if "::" in words[0] else words[0].rsplit("/", 1)[-1]
         module = re.fullmatch(r"[\w.]+", words[2]) if len(words) > 2 and words[1] == "-m" else None
-        return f"{program} -m {module.group()}" if module else program
+        name = f"{program} -m {module.group()}" if module else program
+        return "".join(letter if letter.isprintable() else "?" for letter in name) or None

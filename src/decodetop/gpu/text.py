@@ -135,7 +135,7 @@ def power(gpu: Gpu) -> str:
 
 def short_name(name: str | None) -> str:
     """Without the vendor, which every row would repeat."""
-    return UNKNOWN if not name else re.sub(r"^(NVIDIA|Tesla)\s+", "", name)
+    return UNKNOWN if not name else re.sub(r"^(NVIDIA|Tesla) ", "", " ".join(name.split()))
 
 
 def dram_peak_gb_s(gpu: Gpu) -> float | None:
