@@ -63,6 +63,11 @@ def duration(seconds: float | None) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
 
 
+def remaining(seconds: float | None) -> str:
+    """Like `duration`, in seconds up to 99: a countdown should move."""
+    return f"{seconds:.0f} s" if known(seconds) and 0 <= seconds < 99.5 else duration(seconds)
+
+
 def clock_time(wall_ns: int | None) -> str:
     """Epoch ns as 14:03:27 of the local day."""
     if wall_ns is None:

@@ -65,7 +65,7 @@ def _load(gpu: Gpu) -> list[Pair]:
 
 
 def _memory_and_links(gpu: Gpu) -> list[Pair]:
-    device = f"card gen{gpu.pcie_gen_device_max}" if gpu.pcie_gen_device_max is not None else ""
+    device = f"(card gen{gpu.pcie_gen_device_max})" if gpu.pcie_gen_device_max is not None else ""
     links = words.now_of_max(gpu.nvlink_links_active, gpu.nvlink_links)
     return [
         pair("memory used", words.gib(gpu.memory_used_bytes), "GiB", 6),

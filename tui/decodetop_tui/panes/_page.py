@@ -58,20 +58,27 @@ class Page:
         return Picture(tuple(self.lines), tuple(self.rows), note[0], note[1], header_lines)
 
 
-def trouble(state: State, source: str) -> list[list[Span]]:
-    """What is wrong with the source, in words: nothing when it reads, up to three lines when it does not."""
+def trouble(state: State, source: str, view: View) -> list[list[Span]]:
+    """What is wrong with the source, in words; nothing when it reads.
+
+    One line on the dashboard while old figures stand below: they need the rows, and the title tells their age.
+    """
     lane = state.lane(source)
     if lane.failure is None:
         return [] if lane.last is not None else [[INDENT, Span("waiting for the first reading", "dim")]]
     failure = lane.failure
     style = "dim" if failure.kind == "absent" else "bad"
-    lines = [[INDENT, Span(FAILURE_WORDS[failure.kind], style), Span(f": {failure.message}")]]
-    if failure.hint:
-        lines.append([INDENT, Span(failure.hint, "dim")])
-    if lane.last_t_ns is not None:
-        age = words.duration((state.now_ns - lane.last_t_ns) / SECOND_NS)
-        lines.append([INDENT, Span(f"below: the last good reading, {age} old", "dim")])
-    return lines
+    first = [INDENT, Span(FAILURE_WORDS[failure.kind], style), Span(f": {failure.message}")]
+    hint = [Span(failure.hint, "dim")] if failure.hint else []
+    if lane.last_t_ns is None or view.zoomed:
+        age = [] if lane.last_t_ns is None else [_old(state, lane.last_t_ns)]
+        return [first, *([[INDENT, *hint]] if hint else []), *age]
+    return [[*first, *([Span("  "), *hint] if hint else [])]]
+
+
+def _old(state: State, t_ns: int) -> list[Span]:
+    age = words.duration((state.now_ns - t_ns) / SECOND_NS)
+    return [INDENT, Span(f"below: the last good reading, {age} old", "dim")]
 
 
 def note_of(state: State, source: str, width: int, *usual: str) -> tuple[str, str]:

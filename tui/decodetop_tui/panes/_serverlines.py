@@ -38,7 +38,7 @@ def status_lines(state: State, server: Server) -> list[list[Span]]:
     """The state of a server that gives no figures, since when, why, and what to do."""
     word = status_word(server)
     since = _unchanged_s(state, server)
-    age = "" if since is None else f" for {words.duration(since)}"
+    age = "" if since is None or since < 1 else f" for {words.duration(since)}"
     why = f": {server.status_message}" if server.status_message else ""
     return [
         [INDENT, Span(word.text + age, word.style), Span(f"  {server.endpoint}"), Span(why)],

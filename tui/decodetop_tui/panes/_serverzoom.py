@@ -40,6 +40,8 @@ def draw(page: Page, state: State, reading: ServerReading, server: Server, view:
         _flags(page, server, view)
         return
     page.extend(columns([_live(server), _latency(server), _settings(state, server)], view.width))
+    page.add(INDENT, Span("graphs ", "dim"), _serverlines.graphs(server))
+    page.add(INDENT, Span("speculation ", "dim"), Span(text.speculation(server)))
     page.add(*_serverlines.past_line(state, server, view.width))
     _flags(page, server, view)
     _processes(page, server)
@@ -94,9 +96,9 @@ def _latency(server: Server) -> list[Pair]:
 def _quantiles(name: str, latency: Latency | None) -> list[Pair]:
     if latency is None:
         return [pair(f"{name} mean", words.UNKNOWN, "ms", 7)]
-    over = "since start" if latency.over_s is None else f"last {words.duration(latency.over_s)}"
+    over = "since start" if latency.over_s is None else f"in {words.duration(latency.over_s)}"
     return [
-        pair(f"{name} mean", words.significant(latency.mean_ms), f"ms, {over}", 7),
+        pair(f"{name} mean", words.significant(latency.mean_ms), f"ms {over}", 7),
         pair(f"{name} p50 up to", words.significant(latency.p50_ms), "ms", 7),
         pair(f"{name} p99 up to", words.significant(latency.p99_ms), "ms", 7),
         pair(f"{name} count", words.compact(latency.count), "", 7),
@@ -113,9 +115,7 @@ def _settings(state: State, server: Server) -> list[Pair]:
         pair("KV dtype", server.kv_dtype or words.UNKNOWN),
         pair("parallel", text.parallel(server) or words.UNKNOWN),
         pair("on", text.gpus(server)),
-        Pair("graphs", _serverlines.graphs(server)),
         pair("captured", captured),
-        pair("speculation", text.speculation(server)),
         pair("attention", server.attention_backend or words.UNKNOWN),
         pair("context", words.number(server.context_length), "tokens"),
         pair("up for", words.duration(None if up_ns is None else up_ns / SECOND_NS)),

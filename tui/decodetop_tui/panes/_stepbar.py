@@ -19,9 +19,13 @@ _GROUP_LOOKS = {
 
 
 class Part(NamedTuple):
-    """A piece of the step. `kind` names the kernels it is made of, None for idle and for groups."""
+    """A piece of the step. `kind` names the kernels it is made of, None for idle and for groups.
+
+    `short` is the name where there is little room.
+    """
 
     name: str
+    short: str
     us: float
     share: float
     letter: str
@@ -42,28 +46,36 @@ def kind_parts(rank: RankSteps) -> list[Part]:
             continue
         us = found[kind]
         look = LETTERS.get(kind, "?"), f"kind.{kind if kind in KINDS else 'other'}"
-        pieces = [(kind.replace("_", " "), us, look[0])]
+        pieces = [(kind.replace("_", " "), kind.replace("_", " "), us, look[0])]
         if kind == "communication":
             pieces = _communication(rank, us)
-        for name, piece_us, letter in pieces:
-            parts.append(Part(name, piece_us, piece_us / total, letter, look[1], None if kind == "idle" else kind))
+        for name, short, piece_us, letter in pieces:
+            share, whose = piece_us / total, None if kind == "idle" else kind
+            parts.append(Part(name, short, piece_us, share, letter, look[1], whose))
     return parts
 
 
-def _communication(rank: RankSteps, us: float) -> list[tuple[str, float, str]]:
+def _communication(rank: RankSteps, us: float) -> list[tuple[str, str, float, str]]:
     transfer = rank.communication_us.transfer
     if not words.known(transfer):
-        return [("communication incl. waiting", us, "C")]
+        return [("communication incl. waiting", "comm + wait", us, "C")]
     transfer = min(transfer, us)
-    pieces = [("communication, transfer", transfer, "C"), ("communication, waiting", us - transfer, "w")]
-    return [piece for piece in pieces if piece[1] > 0]
+    pieces = [
+        ("communication, transfer", "comm move", transfer, "C"),
+        ("communication, waiting", "comm wait", us - transfer, "w"),
+    ]
+    return [piece for piece in pieces if piece[2] > 0]
 
 
 def group_parts(rank: RankSteps) -> list[Part]:
     """compute, copies, communication, idle."""
     found = _positive(rank.groups_us)
     total = sum(found.values())
-    return [Part(group, found[group], found[group] / total, *_GROUP_LOOKS[group]) for group in GROUPS if group in found]
+    return [
+        Part(group, group, found[group], found[group] / total, *_GROUP_LOOKS[group])
+        for group in GROUPS
+        if group in found
+    ]
 
 
 def _positive(parts: Mapping[str, float]) -> dict[str, float]:

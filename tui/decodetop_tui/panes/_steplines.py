@@ -11,15 +11,27 @@ from decodetop_tui.panes._cells import join
 from decodetop_tui.panes._page import INDENT
 from decodetop_tui.panes._stepbar import Part, bar, group_parts, jitter, kind_parts, real_bar
 
+_IDLE_WORDS = {
+    "host_late": "host late",
+    "launch_call": "launch call",
+    "sync": "sync",
+    "in_graph": "in graph",
+    "device_gap": "device gap",
+    "unknown": "unknown",
+}
+
 
 def coverage_lines(ranks: tuple[RankSteps, ...]) -> list[list[Span]]:
-    """Which rank's figures may not be believed, and why; nothing when all may."""
-    lines = []
+    """Which ranks' figures may not be believed, and why; nothing when all may."""
+    by_problem: dict[str, list[str]] = {}
     for rank in ranks:
         if not rank.coverage.ok:
             why = "; ".join(rank.coverage.problems) or "no reason given"
-            where = f"rank {rank.rank}: " if len(ranks) > 1 else ""
-            lines.append([INDENT, Span("totals only", "warn"), Span(f": {where}{why}")])
+            by_problem.setdefault(why, []).append(str(rank.rank))
+    lines = []
+    for why, found in by_problem.items():
+        where = "" if len(found) == len(ranks) else f"rank {', '.join(found)}: "
+        lines.append([INDENT, Span("totals only", "warn"), Span(f": {where}{why}")])
     return lines
 
 
@@ -27,12 +39,13 @@ def summary(rank: RankSteps, apart: bool) -> list[list[Span]]:
     """The real step and the profiled one, both named; in one line or two."""
     if apart:
         return [[INDENT, *_real(rank, "  (estimated from {})")], [INDENT, *_profiled(rank, True)]]
-    return [[INDENT, *_tight(join([_real(rank, " est."), _profiled(rank, False)]))]]
+    return [[INDENT, *join([_tight(_real(rank, " est.")), _tight(_profiled(rank, False))], "  ")]]
 
 
 def _tight(line: list[Span]) -> list[Span]:
     """Without the blanks that align one line with another."""
-    return [Span(re.sub(" {2,}", " ", span.text) if span.text.strip() else span.text, span.style) for span in line]
+    words_of = [Span(re.sub(r"\s+", " ", span.text.strip()), span.style) for span in line if span.text.strip()]
+    return join([[span] for span in words_of], " ")
 
 
 def _figure(label: str, ms: float | None, style: str) -> list[Span]:
@@ -106,5 +119,12 @@ def per_token(mode: str, rank: RankSteps, accept_length: float | None) -> float 
 
 def estimated_line(rank: RankSteps, ranks: int, width: int) -> list[Span]:
     """The real step on the scale of the profiled bars; empty when its idle share is not known."""
-    drawn = real_bar(rank, bar_room(width, ranks))
+    drawn = real_bar(rank, bar_room(width, ranks)) if rank.coverage.ok else []
     return [INDENT, Span(rank_label("real", ranks), "dim"), *drawn, Span(" estimated", "dim")] if drawn else []
+
+
+def idle_lines(rank: RankSteps) -> list[list[Span]]:
+    """What the GPU waited for while idle, in us a step; nothing when that is not known."""
+    known = [(name, rank.idle_split_us.get(kind, 0.0)) for kind, name in _IDLE_WORDS.items()]
+    parts = [f"{name} {us:,.0f}" for name, us in known if us > 0]
+    return [[INDENT, Span("░", "kind.idle"), Span(" idle us  ", "dim"), Span(" · ".join(parts))]] if parts else []

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from decodetop.core import words
-from decodetop.steps.reading import IDLE_KINDS, KINDS, LETTERS, Capture, RankSteps, StepsReading, TopKernel
+from decodetop.steps.reading import KINDS, LETTERS, Capture, RankSteps, StepsReading, TopKernel
 from decodetop_tui.paint import Span, View
 from decodetop_tui.panes._cells import clip_middle, wrap
 from decodetop_tui.panes._page import INDENT, Page
 from decodetop_tui.panes._stepbar import Part
-from decodetop_tui.panes._steplines import coverage_lines, estimated_line, parts_of, per_token, rank_bars, summary
+from decodetop_tui.panes._steplines import (
+    coverage_lines,
+    estimated_line,
+    idle_lines,
+    parts_of,
+    per_token,
+    rank_bars,
+    summary,
+)
 from decodetop_tui.panes._table import Column, Table
 
-_IDLE_WORDS = {
-    "host_late": "host late",
-    "launch_call": "launch call",
-    "sync": "sync",
-    "in_graph": "in graph",
-    "device_gap": "device gap",
-    "unknown": "unknown",
-}
 _NAME_LINES = 6
+UNKNOWN_WORTH_A_WORD = 0.02
+"""Share of the step without a kind from which its kernels are named."""
 
 
 def draw(page: Page, reading: StepsReading, view: View, mode: str) -> None:
@@ -44,8 +46,9 @@ def draw(page: Page, reading: StepsReading, view: View, mode: str) -> None:
         page.add(INDENT, Span(f"rank {capture.report.straggler_rank} is the straggler", "warn"), Span(": others wait"))
     if rank.coverage.ok:
         _kinds(page, rank, mode, capture.report.accept_length)
-        _idle(page, rank)
-    _kernels(page, rank, view)
+        page.extend(idle_lines(rank))
+        _unknown(page, rank)
+        _kernels(page, rank, view)
     _files(page, reading, view)
 
 
@@ -108,12 +111,8 @@ def _kind_cells(rank: RankSteps, part: Part, tokens: float | None, loud: bool, t
     }
 
 
-def _idle(page: Page, rank: RankSteps) -> None:
-    known = [(_IDLE_WORDS.get(kind, kind), rank.idle_split_us.get(kind, 0.0)) for kind in IDLE_KINDS]
-    parts = [f"{name} {us:,.0f}" for name, us in known if us > 0]
-    if parts:
-        page.add(INDENT, Span("░", "kind.idle"), Span("  idle us  ", "dim"), Span(" · ".join(parts)))
-    if rank.unknown_share > 0.02:
+def _unknown(page: Page, rank: RankSteps) -> None:
+    if rank.unknown_share > UNKNOWN_WORTH_A_WORD:
         names = ", ".join(kernel.name for kernel in rank.unknown_kernels[:3])
         page.add(INDENT, Span(f"{100 * rank.unknown_share:.1f} % of the step has no kind", "warn"), Span(f": {names}"))
 

@@ -47,7 +47,7 @@ def draw(state: State, view: View) -> Picture:
     page = Page(view)
     reading = state.last("bench", BenchReading)
     if state.lane("bench").failure is not None or reading is None:
-        page.extend(trouble(state, "bench"))
+        page.extend(trouble(state, "bench", view))
     if reading is None:
         return page.picture(note_of(state, "bench", view.width))
     if reading.problem is not None:
@@ -81,19 +81,20 @@ def progress_lines(under_way: Progress, view: View) -> list[list[Span]]:
     sweep = f" {under_way.step}/{under_way.steps}" if under_way.steps > 1 else ""
     name = f"{under_way.preset}{sweep}"
     done = f" {under_way.requests_done:>3}/{under_way.requests_total} requests"
-    eta = f"  {words.duration(under_way.eta_s):>5} left" if under_way.phase == "measuring" else f"  {under_way.phase}"
+    eta = f"  {words.remaining(under_way.eta_s):>5} left" if under_way.phase == "measuring" else f"  {under_way.phase}"
     room = max(4, min(40, view.width - len(name) - len(done) - len(eta) - 8))
     first = [INDENT, Span("▶ ", "key"), Span(f"{name} "), Span(progress(share, room)), Span(done), Span(eta)]
-    errors = f"{under_way.errors}"
+    errors = pair("errors", f"{under_way.errors}", "", 1, "bad" if under_way.errors else "")
     figures = [
         pair("", words.rate(under_way.output_tok_s), "tok/s", 7, "loud"),
+        *([errors] if under_way.errors else []),
         pair("streams", str(under_way.streams), "", 3),
         pair("TTFT", words.significant(under_way.ttft_ms_mean), "ms", 5),
         pair("ICL", words.significant(under_way.icl_ms_mean), "ms", 5),
-        pair("errors", errors, "", 1, "bad" if under_way.errors else ""),
+        *([] if under_way.errors else [errors]),
         pair("loop lag", words.significant(under_way.loop_lag_ms_p99), "ms p99", 4),
     ]
-    second = flow([spans_of(item) for item in figures], view.width)
+    second = flow([spans_of(item) for item in figures], view.width, 3 if view.width >= 64 else 2)
     return [first, *second[:1]]
 
 
@@ -101,7 +102,7 @@ def _presets(page: Page, reading: BenchReading, view: View) -> None:
     if not reading.presets:
         page.add(INDENT, Span("no presets", "dim"))
         return
-    hint = _start_hint(reading)
+    hint = [Span("Enter", "key"), Span(" runs it", "dim")] if reading.progress is None else []
     for preset in reading.presets:
         row = f"preset:{preset.name}"
         chosen = view.cursor == row if view.cursor is not None else preset is reading.presets[0]
@@ -112,12 +113,6 @@ def _presets(page: Page, reading: BenchReading, view: View) -> None:
             *(hint if chosen else []),
             row=row,
         )
-
-
-def _start_hint(reading: BenchReading) -> list[Span]:
-    if reading.progress is not None:
-        return [Span("s", "key"), Span(" stops", "dim")]
-    return [Span("Enter", "key"), Span(" runs it", "dim")]
 
 
 def shape(preset: Preset) -> str:
@@ -135,7 +130,7 @@ def _runs(page: Page, reading: BenchReading, view: View) -> None:
     wanted = view.filter.lower()
     found = [run for run in reading.runs if wanted in f"{text.name(run)} {run.plan.preset} {worth(run).text}".lower()]
     room = view.height - len(page.lines)
-    table = Table(RUNS, view.width, headed=view.zoomed or room > 1)
+    table = Table(RUNS, view.width, headed=view.zoomed or room > 2)
     if table.headed:
         page.add(*table.header())
     base = baseline(reading)

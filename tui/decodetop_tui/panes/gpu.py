@@ -25,7 +25,7 @@ FEW = 4
 HISTORY_CELLS = 30
 
 _INDEX = Column("index", "", 2, 99)
-_LIMITS = Column("limits", "limits now", 11, 93, "<", grow=40)
+_LIMITS = Column("limits", "limits now", 11, 93, "<", grow=18)
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     "load": (
         _INDEX,
@@ -78,18 +78,18 @@ _RANK = ("quiet", "info", "suspect", "alarm")
 def want(state: State, width: int) -> tuple[int, int]:
     """A line a GPU at least; wanted: a header, and a history line each where the GPUs are few."""
     reading = state.last("gpu", GpuReading)
-    wrong = len(trouble(state, "gpu"))
+    wrong = state.lane("gpu").failure is not None
     if reading is None or not reading.gpus:
-        return 1, 1 + wrong
+        return 1, 3
     count = len(reading.gpus)
     inline = "past" in Table(_COLUMNS["load"], width, headed=True)
     lines = count if count > FEW or inline else 2 * count
-    return min(count, 8) + min(wrong, 1), 1 + lines + wrong
+    return min(count, 8) + wrong, 1 + lines + wrong
 
 
 def draw(state: State, view: View) -> Picture:
     page = Page(view)
-    page.extend(trouble(state, "gpu"))
+    page.extend(trouble(state, "gpu", view))
     reading = state.last("gpu", GpuReading)
     if reading is None or not reading.gpus:
         page.extend(_no_gpu(state, reading))
@@ -116,7 +116,7 @@ def _no_gpu(state: State, reading: GpuReading | None) -> list[list[Span]]:
 def _note(reading: GpuReading) -> list[str]:
     names: dict[str, int] = {}
     for gpu in reading.gpus:
-        name = text.short_name(gpu.name)
+        name = text.short_name(gpu.name) if gpu.name else "unknown"
         names[name] = names.get(name, 0) + 1
     found = ", ".join(f"{count}x {name}" for name, count in names.items())
     return [found, f"driver {reading.driver_version}" if reading.driver_version else ""]
@@ -138,37 +138,36 @@ def _rows(page: Page, state: State, reading: GpuReading, view: View) -> int:
     for gpu in reading.gpus:
         foreign = own is not None and bool(own) and gpu not in own
         page.add(*_row(table, state, gpu, foreign), row=f"gpu:{gpu.index}")
-        if below:
+        if below and gpu.state == "ok":
             page.add(*_past_line(state, gpu, view.width), row=f"gpu:{gpu.index}")
     return head
 
 
 def _row(table: Table, state: State, gpu: Gpu, foreign: bool) -> list[Span]:
     wrong = text.state(gpu, state.now_ns)
-    if wrong is not None and table.size("limits") < 30:
+    if wrong is not None:  # words instead of figures that are no longer true; zoomed, the last good ones stand below
         return [Span(f"  {gpu.index:>2}  "), Span(wrong, "bad")]
     cells = _cells(gpu)
-    dull = wrong is not None or foreign
-    if dull:
+    if foreign:
         cells = {id: Span(cell.text, "dim") for id, cell in cells.items()}
     if "past" in table:
-        cells["past"] = Span(_past(state, gpu, table.size("past"))[0], "dim" if dull else "")
-    cells["limits"] = Span(wrong, "bad") if wrong is not None else _limits(gpu, foreign, table.size("limits"))
+        cells["past"] = Span(_past(state, gpu, table.size("past"))[0], "dim" if foreign else "")
+    cells["limits"] = _limits(gpu, foreign, table.size("limits"))
     return table.row(dict(cells))
 
 
 def _limits(gpu: Gpu, foreign: bool, room: int) -> Span:
     """What holds the clocks; alarms before limits, words and never a code."""
     alarms = text.alarms(gpu)
-    found = text.limits(gpu)
-    worst = max((_RANK.index(limit.severity) for limit in found), default=0)
-    said = text.limits_text(gpu)
-    if alarms and worst < _RANK.index("alarm"):
+    found = sorted(text.limits(gpu), key=lambda limit: -_RANK.index(limit.severity))
+    worst = found[0].severity if found else "quiet"
+    said = ", ".join(limit.word for limit in found) or text.limits_text(gpu)
+    if alarms and worst != "alarm":
         return Span("; ".join(alarms), "bad")
     if foreign:
         word = "(not this server's)" if said == "none" else f"{said} (not this server's)"
         return Span(word if len(word) <= room else "not serving", "dim")
-    return Span(said, _SEVERITY[_RANK[worst]])
+    return Span(said, _SEVERITY[worst])
 
 
 def _cells(gpu: Gpu) -> dict[str, Span]:

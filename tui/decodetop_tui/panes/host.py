@@ -43,7 +43,7 @@ def want(state: State, width: int) -> tuple[int, int]:
 
 def draw(state: State, view: View) -> Picture:
     page = Page(view)
-    page.extend(trouble(state, "host"))
+    page.extend(trouble(state, "host", view))
     reading = state.last("host", HostReading)
     if reading is None:
         return page.picture(note_of(state, "host", view.width))
@@ -81,10 +81,11 @@ def _pairs(reading: HostReading) -> list[Pair]:
     process = _scheduler(reading)
     if process is not None:
         bound = Span(" ▲" if _bound(process.cpu_percent) else "  ", "warn")
-        items.append(pair(process.role, words.number_plain(process.cpu_percent), "% of one core", 3, "loud", bound))
+        items.append(pair(process.role, words.number_plain(process.cpu_percent), "% of a core", 3, "loud", bound))
     items.append(pair("cpu", words.number_plain(reading.cpu_percent), f"% of {reading.cpu_count}", 3))
     items.append(pair("load", words.number(reading.load_1, 1), "", 5))
-    items.append(pair("RAM", _of_total(reading.memory_used_bytes, reading.memory_total_bytes), "GiB", 9))
+    memory = _of_total(reading.memory_used_bytes, reading.memory_total_bytes)
+    items.append(pair("RAM", memory, "GiB", 2 * len(words.gib(reading.memory_total_bytes, 0)) + 1))
     if reading.swap_used_bytes:
         items.append(pair("swap", words.gib(reading.swap_used_bytes), "GiB", 5, "warn"))
     if reading.cpu_steal_percent is not None and reading.cpu_steal_percent >= 1:
@@ -112,7 +113,7 @@ def _compact(page: Page, reading: HostReading, view: View) -> None:
 
 def _table(page: Page, processes: list[HostProcess], view: View, headed: bool) -> None:
     columns = _PROCESSES if headed else tuple(column for column in _PROCESSES if column.id not in ("rss", "threads"))
-    units = {"cpu": " % of one core", "pid": ""}
+    units = {"cpu": " % of a core", "pid": ""}
     if not headed:
         columns = tuple(column._replace(after=units.get(column.id, "")) for column in columns)
     table = Table(columns, view.width, headed)

@@ -31,7 +31,7 @@ def want(state: State, width: int) -> tuple[int, int]:
 
 def draw(state: State, view: View) -> Picture:
     page = Page(view)
-    page.extend(trouble(state, "server"))
+    page.extend(trouble(state, "server", view))
     reading = state.last("server", ServerReading)
     if reading is None:
         return page.picture(note_of(state, "server", view.width))
@@ -41,9 +41,9 @@ def draw(state: State, view: View) -> Picture:
         page.add(INDENT, Span(f"searched: {', '.join(reading.searched) or 'nothing'}", "dim"))
         page.add(INDENT, Span("start one, or name it: --endpoint http://127.0.0.1:30000", "dim"))
         return page.picture(note_of(state, "server", view.width))
-    page.dim = state.lane("server").failure is not None
     if server.status != "up":
         page.extend(_serverlines.status_lines(state, server))
+    page.dim = state.lane("server").failure is not None or server.status != "up"
     if view.zoomed:
         _serverzoom.draw(page, state, reading, server, view, MODES[view.mode % len(MODES)])
     elif server.status == "up":
@@ -71,10 +71,9 @@ def _note(reading: ServerReading, server: Server) -> list[str]:
 def _compact(page: Page, state: State, server: Server, view: View) -> None:
     live, settings = _live(server, view.width), _settings(server, view.width)
     room = view.height - len(page.lines)
-    if room < len(live) + len(settings):
-        page.extend([*_tight(server, view.width), *settings][: max(room, 1)])
-        return
-    page.extend([*live, *settings])
+    if room <= len(live):
+        live = _tight(server, view.width)
+    page.extend([*live, *settings][: max(room, 1)])
     if room > len(live) + len(settings):
         page.add(*_serverlines.past_line(state, server, view.width))
 
@@ -105,9 +104,9 @@ def _live(server: Server, width: int) -> list[list[Span]]:
     """The loud number is the decode rate; running and queued say what it means."""
     gap = 3 if width >= ROOMY else 2
     first = [spans_of(_decode(server)), spans_of(_mean("ITL", server.itl)), spans_of(_mean("TTFT", server.ttft))]
-    over = _interval(server)
-    if over:
-        first.append([Span(over, "dim")])
+    over = [Span(_interval(server), "dim")]
+    if len(flow([*first, over], width, gap)) == len(flow(first, width, gap)):
+        first.append(over)
     capacity = server.kv_capacity_tokens
     of = f"% of {words.compact(capacity)} tokens" if capacity is not None else "%"
     second = [*_counts(server), _kv(server, of)]
@@ -119,7 +118,9 @@ def _live(server: Server, width: int) -> list[list[Span]]:
 def _interval(server: Server) -> str:
     """What ITL and TTFT are means over."""
     seen = {latency.over_s for latency in (server.itl, server.ttft) if latency is not None}
-    if len(seen) != 1:
+    if not seen:
+        return ""
+    if len(seen) > 1:
         parts = [(word, one) for word, one in (("ITL", server.itl), ("TTFT", server.ttft)) if one is not None]
         return ", ".join(f"{word} {_over(one.over_s)}" for word, one in parts)
     return _over(seen.pop())

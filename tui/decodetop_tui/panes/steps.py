@@ -10,13 +10,14 @@ from decodetop.server.reading import ENGINE_NAMES
 from decodetop.steps.reading import Capture, Parsing, RankSteps, StepsReading
 from decodetop_tui.paint import Picture, Span, View
 from decodetop_tui.panes import _stepzoom
-from decodetop_tui.panes._cells import clip_middle, pad
+from decodetop_tui.panes._cells import cells, clean, clip_middle, pad
 from decodetop_tui.panes._lines import progress
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
 from decodetop_tui.panes._stepbar import kind_parts
 from decodetop_tui.panes._steplines import (
     coverage_lines,
     estimated_line,
+    idle_lines,
     parts_of,
     per_token,
     rank_bars,
@@ -40,12 +41,12 @@ def want(state: State, width: int) -> tuple[int, int]:
     ranks = reading.captures[0].report.ranks
     kinds = max((len(kind_parts(rank)) for rank in ranks), default=1)
     legend = -(-kinds // _legend_columns(width))
-    return 3, 3 + len(ranks) + legend + (reading.parsing is not None)
+    return 3, 4 + len(ranks) + legend + (reading.parsing is not None)
 
 
 def draw(state: State, view: View) -> Picture:
     page = Page(view)
-    page.extend(trouble(state, "steps") if state.lane("steps").failure else [])
+    page.extend(trouble(state, "steps", view) if state.lane("steps").failure else [])
     reading = state.last("steps", StepsReading) or StepsReading()
     if reading.parsing is not None:
         page.extend(parsing_lines(reading.parsing, view.width))
@@ -78,18 +79,10 @@ def parsing_lines(parsing: Parsing, width: int) -> list[list[Span]]:
     name = parsing.files[0].rsplit("/", 1)[-1] if parsing.files else "trace"
     what = name if len(parsing.files) <= 1 else f"{len(parsing.files)} files"
     speed = f"{words.number_plain(parsing.mb_s):>4} MB/s"
-    tail = f" {100 * share:3.0f} %  {speed}  {words.duration(parsing.eta_s):>5} left"
-    room = max(4, min(40, width - len(tail) - 30))
-    name_room = max(8, width - room - len(tail) - 15)
-    return [
-        [
-            INDENT,
-            Span("reading ", "title"),
-            Span(clip_middle(what, name_room) + " "),
-            Span(progress(share, room)),
-            Span(tail),
-        ]
-    ]
+    tail = f" {100 * share:3.0f} %  {speed}  {words.remaining(parsing.eta_s):>5} left"
+    what = clip_middle(clean(what), 30)
+    room = max(4, min(40, width - len(tail) - cells(what) - 12))
+    return [[INDENT, Span("reading ", "title"), Span(f"{what} "), Span(progress(share, room)), Span(tail)]]
 
 
 def _note(capture: Capture) -> list[str]:
@@ -126,6 +119,8 @@ def _compact(page: Page, capture: Capture, view: View, mode: str) -> None:
         page.add(*estimated)
     page.extend_rows(rank_bars(ranks, mode, view.width))
     page.extend(legend)
+    if len(page.lines) < view.height:
+        page.extend(idle_lines(first))
 
 
 def _legend_columns(width: int) -> int:
@@ -142,7 +137,7 @@ def _legend(rank: RankSteps, mode: str, width: int, accept_length: float | None)
     name_room = max(1, size - us_room - 14)
     boxes = []
     for part, us in zip(parts, figures, strict=True):
-        name = Span(f" {pad(part.name, name_room)} ")
+        name = Span(f" {pad(part.name if cells(part.name) <= name_room else part.short, name_room)} ")
         share = Span(f"{100 * part.share:3.0f} %")
         boxes.append(
             boxed([Span(part.letter, part.style), name, Span(f"{us:>{us_room}}"), Span(" us ", "dim"), share], size)

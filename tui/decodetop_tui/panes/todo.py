@@ -38,7 +38,7 @@ def want(state: State, width: int) -> tuple[int, int]:
 
 def draw(state: State, view: View) -> Picture:
     page = Page(view)
-    page.extend(trouble(state, "todo"))
+    page.extend(trouble(state, "todo", view))
     reading = state.last("todo", TodoReading)
     if reading is None:
         return page.picture(note_of(state, "todo", view.width))
@@ -143,9 +143,15 @@ def _item(page: Page, todo: Todo, view: View) -> None:
         marked = Span("*" if first and todo.id in view.marks else " ", "key")
         body = [Span(line, style)]
         if at == len(lines) - 1 and not view.zoomed and _why(todo):
-            body.append(Span(f": {_why(todo)}", "dim"))
+            body = _with_why(line, style, clean(_why(todo)), room)
         last = Span("  " + pad(tag, tag_room, ">"), tag_style) if first and tag_room else Span("")
         page.add(Span(" "), marked, Span(indent), lead, *exactly(body, room), last, row=todo.id)
+
+
+def _with_why(line: str, style: str, why: str, room: int) -> list[Span]:
+    """Words and reason in one line; when both can't stand whole, the reason gets up to half of it."""
+    kept = max(room - cells(why) - 2, room // 2)
+    return [Span(clip(line, kept), style), Span(f": {why}", "dim")]
 
 
 def _details(page: Page, todo: Todo) -> None:
