@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -61,13 +62,12 @@ def _file(
     path: Path, grammar: segment.Grammar | None, table: Kinds, progress: ProgressOf | None, errors: list[str]
 ) -> list[Figures]:
     trace = read_trace(path, partial(progress, path) if progress else None)
-    try:
+    with ExitStack() as unfinished:
+        unfinished.callback(trace.close)
         found = [_rank(trace, process, grammar, table) for process in trace.processes if process.gpu.count]
-    except BaseException:
-        trace.close()
-        raise
+        if found:
+            unfinished.pop_all()
     if not found:
-        trace.close()
         damage = "".join(f"; {problem}" for problem in coverage.damage_of(trace))
         errors.append(f"{path}: no GPU events among {trace.events:,}: not a worker's trace, left out{damage}")
     return found

@@ -1,11 +1,16 @@
-"""Two captures beside each other. Pure."""
+"""Two captures beside each other, as figures and in words. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from decodetop.core.words import UNKNOWN, number
 from decodetop.steps.reading import KINDS, TOP_KERNELS, Comparison, Delta, RankSteps, StepsReport, TopKernel
+from decodetop.steps.wording import clip, escape
+
+KERNELS_SHOWN = 24
+MARKDOWN_KERNELS = 10
 
 
 class _Side(NamedTuple):
@@ -114,3 +119,33 @@ def _side_of_kernel(found: Mapping[str, TopKernel], name: str, rank: RankSteps |
         return _Side(kernel.us_per_step, kernel.calls_per_step, kernel.share)
     whole = rank is not None and rank.period_us is not None and len(rank.top_kernels) < TOP_KERNELS
     return _Side(0.0, 0.0, 0.0) if whole else _Side()
+
+
+def comparison_lines(found: Comparison, width: int = 100) -> list[str]:
+    """Before, after and delta per kind and per kernel."""
+    out = [f"before  {', '.join(found.before_files)}", f"after   {', '.join(found.after_files)}"]
+    out += [f"note: {problem}" for problem in found.problems]
+    out += ["", f"{'before us':>11} {'after us':>11} {'delta us':>11} {'':>7}  kind", _delta_line(found.period, width)]
+    out += [_delta_line(delta, width) for delta in found.kinds]
+    changed = [delta for delta in found.kernels if delta.delta_us is None or abs(delta.delta_us) >= 0.1]
+    out += ["", f"{'before us':>11} {'after us':>11} {'delta us':>11} {'':>7}  kernel"]
+    return out + [_delta_line(delta, width) for delta in changed[:KERNELS_SHOWN]]
+
+
+def _delta_line(delta: Delta, width: int) -> str:
+    change = UNKNOWN if delta.delta_us is None else f"{delta.delta_us:+,.1f}"
+    share = "" if delta.percent is None else f"{delta.percent:+.1f} %"
+    figures = f"{number(delta.before_us, 1):>11} {number(delta.after_us, 1):>11} {change:>11} {share:>8}"
+    return clip(f"{figures}  {delta.name.replace('_', ' ') if delta.name in KINDS else delta.name}", width)
+
+
+def markdown_comparison(found: Comparison) -> list[str]:
+    """Before and after as a table, kinds first."""
+    out = [f"Before: {escape(', '.join(found.before_files))}. After: {escape(', '.join(found.after_files))}.", ""]
+    out += ["| | before us | after us | delta us | % |", "|---|--:|--:|--:|--:|"]
+    for delta in (found.period, *found.kinds, *found.kernels[:MARKDOWN_KERNELS]):
+        change = UNKNOWN if delta.delta_us is None else f"{delta.delta_us:+,.1f}"
+        share = UNKNOWN if delta.percent is None else f"{delta.percent:+.1f}"
+        cells = (number(delta.before_us, 1), number(delta.after_us, 1), change, share)
+        out.append(f"| {escape(clip(delta.name, 120))} | {' | '.join(cells)} |")
+    return [*out, "", *(f"- {escape(problem)}" for problem in found.problems)]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from decodetop.core.words import UNKNOWN, clock_time, known, number, percent, significant
+from decodetop.steps.compare import compare as compare
+from decodetop.steps.compare import comparison_lines as comparison_lines
+from decodetop.steps.compare import markdown_comparison as markdown_comparison
 from decodetop.steps.reading import (
     IDLE_KINDS,
     KINDS,
     LETTERS,
     Capture,
-    Comparison,
-    Delta,
     RankSteps,
     StepsReading,
     StepsReport,
     TopKernel,
 )
+from decodetop.steps.wording import clip, escape
 
 ENGINES = {"sglang": "SGLang", "vllm": "vLLM", "unknown": "engine unknown"}
 IDLE_WORDS = {
@@ -38,7 +38,6 @@ UNKNOWN_SHOWN = 0.02
 BAR_WIDTH = 72
 TOP_SHOWN = 12
 MARKDOWN_TOP = 10
-_UNSAFE = re.compile(r"([\\`*_{}\[\]<>|~#])")
 
 
 class Part(NamedTuple):
@@ -190,14 +189,14 @@ def _kind_table(rank: RankSteps, accept_length: float | None, width: int) -> lis
         if part.letter == WAITING:
             top = ""
         line = f"  {part.letter} {number(part.us, 1):>10} {tokens:>9} {100 * part.us / period:>5.1f} {calls:>6}  "
-        out.append(_clip(f"{line}{part.name:<28}{top}", width))
+        out.append(clip(f"{line}{part.name:<28}{top}", width))
     tokens = number(period / accept_length, 1) if per_token and accept_length else ""
     return [*out, f"    {number(period, 1):>10} {tokens:>9} 100.0         all = period"]
 
 
 def _kernel_table(rank: RankSteps, width: int) -> list[str]:
     out = [f"    {'us/step':>10} {'%':>5} {'calls':>6}  kernel"]
-    out += [_clip(_kernel_line(kernel), width) for kernel in rank.top_kernels[:TOP_SHOWN]]
+    out += [clip(_kernel_line(kernel), width) for kernel in rank.top_kernels[:TOP_SHOWN]]
     more = len(rank.top_kernels) - TOP_SHOWN
     return [*out, f"    {more} more (--json holds them with full names)"] if more > 0 else out
 
@@ -216,24 +215,6 @@ def unknown_words(rank: RankSteps) -> list[str]:
         figures = f"{number(kernel.us_per_step, 1):>10} us {number(kernel.calls_per_step):>5} calls"
         out.append(f"  ? {figures}  {kernel.name}")
     return out
-
-
-def comparison_lines(found: Comparison, width: int = 100) -> list[str]:
-    """Before, after and delta per kind and per kernel."""
-    out = [f"before  {', '.join(found.before_files)}", f"after   {', '.join(found.after_files)}"]
-    out += [f"note: {problem}" for problem in found.problems]
-    out += ["", f"{'before us':>11} {'after us':>11} {'delta us':>11} {'':>7}  kind", _delta_line(found.period, width)]
-    out += [_delta_line(delta, width) for delta in found.kinds]
-    changed = [delta for delta in found.kernels if delta.delta_us is None or abs(delta.delta_us) >= 0.1]
-    out += ["", f"{'before us':>11} {'after us':>11} {'delta us':>11} {'':>7}  kernel"]
-    return out + [_delta_line(delta, width) for delta in changed[: 2 * TOP_SHOWN]]
-
-
-def _delta_line(delta: Delta, width: int) -> str:
-    change = UNKNOWN if delta.delta_us is None else f"{delta.delta_us:+,.1f}"
-    share = "" if delta.percent is None else f"{delta.percent:+.1f} %"
-    figures = f"{number(delta.before_us, 1):>11} {number(delta.after_us, 1):>11} {change:>11} {share:>8}"
-    return _clip(f"{figures}  {delta.name.replace('_', ' ') if delta.name in KINDS else delta.name}", width)
 
 
 def markdown(reading: StepsReading) -> list[str]:
@@ -281,21 +262,8 @@ def _markdown_kernels(rank: RankSteps) -> list[str]:
     out = ["| kernel | kind | us/step | % | calls |", "|---|---|--:|--:|--:|"]
     for kernel in rank.top_kernels[:MARKDOWN_TOP]:
         cells = (number(kernel.us_per_step, 1), f"{100 * kernel.share:.1f}", number(kernel.calls_per_step))
-        out.append(f"| {escape(_clip(kernel.name, 120))} | {kernel.kind.replace('_', ' ')} | {' | '.join(cells)} |")
+        out.append(f"| {escape(clip(kernel.name, 120))} | {kernel.kind.replace('_', ' ')} | {' | '.join(cells)} |")
     return out
-
-
-def markdown_comparison(found: Comparison) -> list[str]:
-    """Before and after as a table, kinds first."""
-    out = [f"Before: {escape(', '.join(found.before_files))}. After: {escape(', '.join(found.after_files))}.", ""]
-    out += ["| | before us | after us | delta us | % |", "|---|--:|--:|--:|--:|"]
-    kernels: Sequence[Delta] = found.kernels[:MARKDOWN_TOP]
-    for delta in (found.period, *found.kinds, *kernels):
-        change = UNKNOWN if delta.delta_us is None else f"{delta.delta_us:+,.1f}"
-        share = UNKNOWN if delta.percent is None else f"{delta.percent:+.1f}"
-        cells = (number(delta.before_us, 1), number(delta.after_us, 1), change, share)
-        out.append(f"| {escape(_clip(delta.name, 120))} | {' | '.join(cells)} |")
-    return [*out, "", *(f"- {escape(problem)}" for problem in found.problems)]
 
 
 def _capture_words(capture: Capture) -> str:
@@ -303,13 +271,3 @@ def _capture_words(capture: Capture) -> str:
     figure = UNKNOWN if rank is None or rank.period_us is None else significant(rank.period_us.representative / 1e3)
     names = ", ".join(escape(file.rsplit("/", 1)[-1]) for file in capture.files)
     return f"{clock_time(capture.made_wall_ns)} {figure} ms/step, {names}"
-
-
-def escape(text: str) -> str:
-    """Text from outside, so that markdown shows it as it is, in a table cell too."""
-    return _UNSAFE.sub(r"\\\1", " ".join(text.split()))
-
-
-def _clip(text: str, width: int) -> str:
-    text = text.rstrip()
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -113,9 +114,11 @@ def read_trace(path: Path, progress: Callable[[Progress], None] | None = None, s
 
     Raises TraceError if the file can't be read or is no trace; damage inside it is counted and said in the result.
     """
-    source = TraceBytes(path)
-    trace = Trace(path, spill or Spill())
-    try:
+    with ExitStack() as unfinished:
+        source = TraceBytes(path)
+        unfinished.callback(source.close)
+        trace = Trace(path, spill or Spill())
+        unfinished.callback(trace.close)
         chunks = Chunks(source, str(path))
         decoder = EventDecoder(chunks)
         collector = _Collector(trace, decoder)
@@ -123,11 +126,8 @@ def read_trace(path: Path, progress: Callable[[Progress], None] | None = None, s
             collector.add(batch)
             if progress is not None:
                 progress(Progress(source.done_bytes, source.total_bytes, source.json_bytes))
-    except BaseException:
-        trace.close()
-        raise
-    finally:
-        source.close()
+        unfinished.pop_all()
+    source.close()
     trace.unreadable = decoder.unreadable
     _describe(trace, chunks.header + chunks.footer)
     if source.damage:
