@@ -68,6 +68,11 @@ class ServerProbe:
         self._chosen: str | None = None
         self._current: str | None = None
 
+    @property
+    def searching(self) -> bool:
+        """Whether a look at this box is under way."""
+        return self._scan_task is not None and not self._scan_task.done()
+
     async def read(self) -> ServerReading:
         await self._look_around()
         for endpoint, watch in self._watches.items():
@@ -136,14 +141,14 @@ class ServerProbe:
         if not self._discover:
             return
         now_ns = self._clock.now_ns()
-        if self._scan_task is None or (self._scan_task.done() and now_ns >= self._scan_due_ns):
-            first = self._scan_task is None
-            if not first and self._scan_task is not None:
-                self._scan_task.result()
+        before = self._scan_task
+        if not self.searching and now_ns >= self._scan_due_ns:
             self._scan_due_ns = now_ns + int(SCAN_S * SECOND_NS)
             self._scan_task = asyncio.ensure_future(self._search())
-            if first:
+            if before is None:
                 await self._at_most(SCAN_WAIT_S, _shielded(self._scan_task))
+            else:
+                before.result()  # a fault of ours: let the engine say so
         elif any(watch.found is not None and watch.server.status == "down" for watch in self._watches.values()):
             self._scan_due_ns = min(self._scan_due_ns, now_ns + int(SCAN_AGAIN_S * SECOND_NS))
 

@@ -58,6 +58,9 @@ class History:
         self._tallies: deque[Tally] = deque()
         self._restarted = False
 
+    def __len__(self) -> int:
+        return len(self._tallies)
+
     def clear(self) -> None:
         self._tallies.clear()
 
