@@ -207,3 +207,17 @@ def test_words_from_outside_do_not_move_the_cursor(cli: Cli) -> None:
     cli.path.write_text(json.dumps([{"id": "t1", "content": "a\x1b[2Jb\r\nc"}]))
     assert "#1 ○ t1  a [2Jb c\n" in cli.ok()
     assert cli.ok("start", "t1") == "▶ t1  a [2Jb c\n"
+
+
+def test_agents_plans_are_shown(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "OPENCODE_DB", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert cli.ok("follow").startswith("no agent's plan found in ~/.claude/tasks, ")
+    plan = tmp_path / "plan.md"
+    plan.write_text("- [x] a\n- [ ] b\n")
+    assert cli.ok("follow", str(plan)) == "plan.md plan  ~/plan.md\n  ✓ a\n  ○ b\n"
+    shown = json.loads(cli.ok("follow", str(plan), "--json"))
+    assert [todo["status"] for todo in shown["plans"][0]["todos"]] == ["completed", "pending"]
+    code, out, _ = cli("follow", str(tmp_path / "none"))
+    assert (code, out) == (1, "~/none: not there\n")
