@@ -92,3 +92,10 @@ def test_noise_is_repeatable_and_bounded(seed: int, stream: int, tick: int) -> N
     assert value == model.noise(seed, stream, tick)
     assert -1.0 <= value <= 1.0
     assert model.noise(seed, stream, tick + 1) != value
+
+
+def test_steps_jitter_about_their_pace() -> None:
+    seen = sorted(model.jitter(0, step) for step in range(5000))
+    assert seen[2500] == pytest.approx(1.0, abs=0.002)
+    assert seen[4950] == pytest.approx(5.985 / 5.177, abs=0.05)
+    assert sum(seen) / 5000 == pytest.approx(1.0, abs=0.005)

@@ -110,13 +110,15 @@ class SimServerProbe(ServerProbe):
         process = self._box.server.process
         known = {"root_pid", "gpu_indices", "gpu_uuids"}
         ours = ServerProcess(pid=process.pid, role="scheduler", title="simulated server")
+        reasons = {name: reason for name, reason in server.reasons.items() if name not in known}
         return msgspec.structs.replace(
             server,
             root_pid=process.pid,
             processes=(ours,) if process.poll() is None else (),
             gpu_indices=tuple(range(self._box.tp)),
             gpu_uuids=tuple(gpu_uuid(index) for index in range(self._box.tp)),
-            reasons={name: reason for name, reason in server.reasons.items() if name not in known},
+            command=self._box.server.command,
+            reasons={**reasons, "unit": "simulated", "started_wall_ns": "simulated"},
         )
 
 

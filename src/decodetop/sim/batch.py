@@ -44,6 +44,7 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     max_running: int
     graph_max_batch: int
     speed: float = 1.0
+    seed: int = 0
 
 
 class Batch:
@@ -64,6 +65,7 @@ class Batch:
         self._eager = model.pace(tp, graphs=False)
         self._prefilling: list[Request] = []
         self._busy = False
+        self._steps = 0
 
     @property
     def kv_tokens(self) -> int:
@@ -130,7 +132,9 @@ class Batch:
         graphed = streams <= self._pool.graph_max_batch
         pace = self._graphed if graphed else self._eager
         profiling = any(watcher.profiling for watcher in self._watchers)
-        duration_ns = self._scaled_ns(pace.decode_ms(streams, context, profiling=profiling))
+        self._steps += 1
+        jitter = model.jitter(self._pool.seed, self._steps)
+        duration_ns = self._scaled_ns(pace.decode_ms(streams, context, profiling=profiling) * jitter)
         one = Pass(
             start_ns=start_ns,
             end_ns=start_ns + duration_ns,

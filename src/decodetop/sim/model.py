@@ -20,6 +20,8 @@ TILE_TOKENS = 8
 DRAM_BYTES_S = 4814.3e9
 """2 x 3201 MHz x 6016 bit / 8."""
 BF16_FLOP_S = 989e12
+KV_CAPACITY = {1: 597_532, 2: 1_297_846}
+"""Tokens the recorded servers' KV pools held, by tensor parallel size."""
 ALLREDUCE_BYTES_PER_TOKEN = 73 * 4096 * 2
 """73 all-reduces a step of one hidden vector in BF16."""
 
@@ -178,5 +180,6 @@ def noise(seed: int, stream: int, tick: int) -> float:
     return ((z ^ (z >> 31)) / 0xFFFFFFFFFFFFFFFF) * 2.0 - 1.0
 
 
-KV_CAPACITY = {1: 597_532, 2: 1_297_846}
-"""Tokens the recorded servers' KV pools held, by tensor parallel size."""
+def jitter(seed: int, step: int) -> float:
+    """A step's own length: within 1.2 % of its pace, one in 50 of them 12 % longer (recorded p50 5.18 ms, p99 5.99)."""
+    return 1.0 + 0.012 * noise(seed, 0, step) + (0.12 if noise(seed, 1, step) > 0.96 else 0.0)

@@ -25,8 +25,9 @@ class _Line(msgspec.Struct):
 class SimServer:
     """A running simulated server; a context manager. `endpoint` is `http://127.0.0.1:PORT`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], endpoint: str, port: int) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], endpoint: str, port: int, command: tuple[str, ...]) -> None:
         self.process = process
+        self.command = command
         self.endpoint = endpoint
         self.port = port
 
@@ -80,9 +81,8 @@ def start_server(
         "--served-name": served_name,
     }
     command += [word for name, value in optional.items() if value is not None for word in (name, str(value))]
-    process = subprocess.Popen(
-        [*command, *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    command += more
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None
     first = process.stdout.readline()
     try:
@@ -90,7 +90,7 @@ def start_server(
     except msgspec.MsgspecError as error:
         process.kill()
         said = process.stderr.read().decode(errors="replace").strip().splitlines()
-        SimServer(process, "", 0).stop()
+        SimServer(process, "", 0, ()).stop()
         message = f"the simulated server did not start: {said[-1] if said else 'it said nothing'}"
         raise DataError(message, "run python -m decodetop.sim.server to see why") from error
-    return SimServer(process, line.endpoint, line.port)
+    return SimServer(process, line.endpoint, line.port, tuple(command))

@@ -64,6 +64,7 @@ class Server:
             max_running=setup.max_running,
             graph_max_batch=setup.graph_max_batch if setup.graphs else 0,
             speed=options.speed / faults.slow,
+            seed=options.seed,
         )
         self.serving: Batch | Exact = (
             Exact(clock, alarm, emitter, slowed(exact, faults.slow), options.seed)
