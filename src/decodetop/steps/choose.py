@@ -9,12 +9,20 @@ import msgspec
 import numpy as np
 
 from decodetop.steps.reading import Dropped
-from decodetop.steps.segment import DECODE_LIKE, Label
+from decodetop.steps.segment import DECODE_LIKE, Label, Stage
 from decodetop.steps.split import Ints
 from decodetop.steps.sweep import Sums
 
 KERNELS_TOLERANCE = 0.02
 """A step whose kernel count differs more from the median of its batch size is not an ordinary one."""
+
+_STEP: dict[Stage, str] = {
+    "prefill": "a prefill step",
+    "mixed": "a mixed step",
+    "idle": "an idle step",
+    "draft": "a draft step",
+    "other": "a step of another kind",
+}
 
 
 class Window(msgspec.Struct, frozen=True):
@@ -86,9 +94,9 @@ def _unfit(labels: Sequence[Label], number: int, has_period: bool) -> str:
         return "last"
     before, after = labels[number - 1].stage, labels[number + 1].stage
     if before not in DECODE_LIKE:
-        return f"after a {before} step"
+        return f"after {_STEP[before]}"
     if after not in DECODE_LIKE:
-        return f"before a {after} step"
+        return f"before {_STEP[after]}"
     return "" if has_period else "no GPU events of it or of the next step"
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from decodetop.steps.context import NameTable
 from decodetop.steps.reading import KINDS
-from decodetop.steps.segment import Label
+from decodetop.steps.segment import Label, Stage
 from decodetop.steps.split import Ints
 from decodetop.steps.timeline import Timeline
 
@@ -21,7 +21,14 @@ TOLERANCE = 0.02
 SHARE_MIN = 0.5
 """Of the distances between an anchor's calls, and of the kernels, so much has to be regular."""
 MULTIPLE_MAX = 4
+ALIKE_MIN = 0.9
+"""Two steps do the same work when so much of their kernels have the same names; shapes stand in GEMM names."""
+CLASSES_MAX = 32
 TEXT = "(no labels: by what repeats)"
+
+
+Names = dict[int, int]
+"""Name id -> calls, of one step."""
 
 
 class _Anchor(NamedTuple):
@@ -42,13 +49,37 @@ def find(timeline: Timeline, names: NameTable) -> Repeats:
     anchor = _anchor(_sequence(timeline, names), names)
     if anchor is None:
         return Repeats((), np.empty(0, np.int64))
-    starts, counts = _cuts(timeline, names, anchor.name)
-    labels = []
-    for number, start in enumerate(starts.tolist()):
-        count = counts[number] if number < len(counts) else anchor.period
-        ordinary = abs(count - anchor.period) <= max(1, TOLERANCE * anchor.period)
-        labels.append(Label(TEXT, "decode" if ordinary else "other", None, start, start, 0))
+    starts, holds = _cuts(timeline, names, anchor.name)
+    decode = _decode(holds, starts, anchor.period)
+    stages: list[Stage] = ["decode" if like else "other" for like in decode]
+    labels = [Label(TEXT, stage, None, start, start, 0) for stage, start in zip(stages, starts.tolist(), strict=True)]
     return Repeats(tuple(labels), starts)
+
+
+def _decode(holds: list[Names], starts: Ints, period: float) -> list[bool]:
+    """Which steps do the decode's work: the shortest of the kinds of steps that occur more than once.
+
+    A prefill repeats as well, with as many kernels of other shapes, but takes longer. The last step has no end and counts
+    as the one before it.
+    """
+    classes: list[list[int]] = []
+    for step, mine in enumerate(holds):
+        alike = (found for found in classes if _alike(mine, holds[found[0]]))
+        chosen = next(alike, None)
+        if chosen is not None:
+            chosen.append(step)
+        elif len(classes) < CLASSES_MAX:
+            classes.append([step])
+    length = starts[1:] - starts[:-1]
+    usual = [one for one in classes if len(one) > 1 and sum(holds[one[0]].values()) > period / 2]
+    best = min(usual, key=lambda one: float(np.median(length[one])), default=[])
+    decode = [step in set(best) for step in range(len(holds))]
+    return [*decode, bool(decode) and decode[-1]]
+
+
+def _alike(mine: Names, other: Names) -> bool:
+    shared = sum(min(count, other.get(name, 0)) for name, count in mine.items())
+    return shared >= ALIKE_MIN * max(sum(mine.values()), sum(other.values()))
 
 
 def _sequence(timeline: Timeline, names: NameTable) -> NDArray[np.uint32]:
@@ -101,16 +132,19 @@ def _longest(found: list[_Anchor], names: NameTable) -> _Anchor | None:
     return max(best, key=lambda one: one.share)
 
 
-def _cuts(timeline: Timeline, names: NameTable, anchor: int) -> tuple[Ints, Ints]:
-    """Starts of the anchor's calls on the main stream, and the kernels from each to the next."""
+def _cuts(timeline: Timeline, names: NameTable, anchor: int) -> tuple[Ints, list[Names]]:
+    """Starts of the anchor's calls on the main stream, and the kernels between each and the next."""
     starts: list[Ints] = []
-    places: list[Ints] = []
-    seen = 0
+    holds: list[Names] = []
     for events, _, _ in timeline.buckets():
         mine = events[(events["track"] == timeline.main_track) & names.is_kernel[events["name"]]]
         at = np.flatnonzero(mine["name"] == anchor)
         starts.append(mine["start"][at].copy())
-        places.append(at + seen)
-        seen += len(mine)
-    place = np.concatenate(places)
-    return np.concatenate(starts), place[1:] - place[:-1]
+        for number, part in enumerate(np.split(mine["name"], at)):
+            if number:
+                holds.append({})
+            if holds:
+                found, counts = np.unique(part, return_counts=True)
+                for name, count in zip(found.tolist(), counts.tolist(), strict=True):
+                    holds[-1][name] = holds[-1].get(name, 0) + count
+    return np.concatenate(starts), holds[:-1]
