@@ -97,8 +97,10 @@ def move(document: Document, command: MoveTodo) -> Document:
     if target == place:
         return document
     siblings.insert(target, siblings.pop(place))
-    queue = iter([item_of(document, id) for id in siblings])
-    moved = [next(queue) if item["id"] in siblings else item for item in document.items]
+    known = {item["id"]: item for item in document.items}
+    queue = iter([known[id] for id in siblings])
+    moving = set(siblings)
+    moved = [next(queue) if item["id"] in moving else item for item in document.items]
     return Document(fields=document.fields, items=tuple(item for item, _ in tree(moved)))
 
 

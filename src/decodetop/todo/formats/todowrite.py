@@ -13,7 +13,8 @@ from decodetop.todo.document import SCHEMA, normalise, tree
 from decodetop.todo.formats.block import Block
 
 _DECODER = json.JSONDecoder()
-_START = re.compile(r"[\[{]")
+_START = re.compile(r'\[\s*\{|\{\s*"')
+"""Where a list of items or an object may begin; a log is full of other brackets, and each try costs."""
 _BLANK = re.compile(r"\s*")
 _WORDS = ("content", "subject", "step", "title", "text", "task", "description")
 _NESTING_MAX = 6
@@ -92,7 +93,7 @@ def _scan(text: str) -> list[Found]:
         try:
             value, position = _DECODER.raw_decode(text, start)
         except (ValueError, RecursionError):
-            cut, position = _salvage(text, start) if match[0] == "[" else (None, start + 1)
+            cut, position = _salvage(text, start) if match[0][0] == "[" else (None, start + 1)
             found += [cut] if cut else []
             continue
         found += [Found(entries=tuple(entries)) for entries in lists_in_value(value) if entries]
