@@ -120,6 +120,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntr
 TAIL = b"0\r\n\r\n"
 DONE = b"data: [DONE]\n\n"
 MODELS = reply("200 OK", b'{"object":"list","data":[{"id":"tiny","object":"model"}]}')
+NOT_FOUND = reply("404 Not Found", b'{"detail":"Not Found"}')
 
 
 def chunk(payload: bytes) -> bytes:
@@ -146,6 +147,8 @@ def completions(seen: Seen, *, ttft_s: float = 0.0, itl_s: float = 0.0, continuo
     """A well-behaved /v1/completions stream of as many tokens as asked, one a chunk, with usage."""
     if seen.path.endswith("/v1/models"):
         return [MODELS]
+    if seen.method != "POST":
+        return [NOT_FOUND]
     asked = seen.asked
     prompt = len(seen.body["prompt"]) if isinstance(seen.body.get("prompt"), list) else 11
 

@@ -70,16 +70,17 @@ class BenchService:
 
     async def run(self, context: Context) -> None:
         self._thread = CallThread("decodetop-bench-store")
-        await self._open(context)
-        seen = None
+        await self._open()
+        seen: int | None = -1
         try:
             while True:
-                await context.clock.sleep_until(context.clock.now_ns() + LOOK_AGAIN_NS)
                 version = await self._version()
-                if seen not in (None, version):
+                if version != seen:
+                    seen = version  # first, so that what is written while we read is seen next time
                     await self._load()
                     context.emit(self.source, self._reading)
-                seen = version
+                self._opened.set()
+                await context.clock.sleep_until(context.clock.now_ns() + LOOK_AGAIN_NS)
         finally:
             await self._close()
 
@@ -168,15 +169,12 @@ class BenchService:
         self._update(context, runs=runs, last_error=None)
         return run
 
-    async def _open(self, context: Context) -> None:
+    async def _open(self) -> None:
         assert self._thread is not None
         try:
             self._store = await self._thread.call(lambda: RunStore(self._folder))
-            await self._load()
         except DataError as error:
             self._reading = msgspec.structs.replace(self._reading, problem=str(error))
-        self._opened.set()
-        context.emit(self.source, self._reading)
 
     async def _close(self) -> None:
         self._opened.clear()
@@ -190,6 +188,8 @@ class BenchService:
         return None if self._store is None else await self._with_store(lambda store: store.version)
 
     async def _load(self) -> None:
+        if self._store is None:
+            return
         runs, baseline_id, problem = await self._with_store(_read)
         self._reading = msgspec.structs.replace(self._reading, runs=runs, baseline_id=baseline_id, problem=problem)
 

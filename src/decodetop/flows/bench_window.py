@@ -60,10 +60,10 @@ class Window:
         await fresh(self._context, "gpu")
         self.close()
         for _ in range(SETTLE_TRIES):
-            await fresh(self._context, "server")
+            heard = await fresh(self._context, "server")
             self._after = self._server()
             span = server_span(self._before, self._after)
-            if span is None or span.requests is None or span.requests >= requests:
+            if not heard or span is None or span.requests is None or span.requests >= requests:
                 return
             await self._context.clock.sleep_until(self._context.clock.now_ns() + int(SETTLE_S * SECOND_NS))
 
@@ -119,11 +119,11 @@ def _with_server(environment: Environment, server: Server) -> Environment:
     )
 
 
-async def fresh(context: Context, source: str) -> None:
-    """Have `source` read again and wait for it; nothing to wait for when it never said anything."""
+async def fresh(context: Context, source: str) -> bool:
+    """Have `source` read again and wait for it; False when it never said anything, or doesn't in time."""
     lane = context.state.lane(source)
     if lane.last is None and lane.failure is None:
-        return
+        return False
     heard = asyncio.Event()
 
     def listen(sample: Sample) -> None:
@@ -138,6 +138,7 @@ async def fresh(context: Context, source: str) -> None:
         late.task.cancel()
     finally:
         unsubscribe()
+    return heard.is_set()
 
 
 def run_of(plan: Plan, result: Result, window: Window, key: str | None) -> Run:

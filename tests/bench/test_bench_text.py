@@ -1,0 +1,83 @@
+"""Runs in words."""
+
+from __future__ import annotations
+
+import msgspec
+from markdown_it import MarkdownIt
+
+from decodetop.bench import text
+from decodetop.bench.reading import BenchReading, Gate, GpuSpan, RequestFault, Requests
+from support import states
+
+RUN = states.run(4, 51.7, 19.3)
+
+
+def test_one_line() -> None:
+    assert text.one_line(RUN) == "#4 single 1 stream  51.7 tok/s  TTFT 55.0  TPOT 19.3 ms  ok"
+    unknown = msgspec.structs.replace(RUN.metrics, tpot_ms=None, output_tok_s=None)
+    words = text.one_line(msgspec.structs.replace(RUN, id=None, metrics=unknown))
+    assert words == "run single 1 stream  – tok/s  TTFT 55.0  ICL 19.3 ms  ok"
+
+
+def test_worth() -> None:
+    def of(*severities: str, valid: bool = True) -> str:
+        gates = tuple(Gate(name="x", severity=severity, detail="y") for severity in severities)  # type: ignore[arg-type]
+        return text.worth(msgspec.structs.replace(RUN, gates=gates, valid=valid))
+
+    assert [of(), of("info"), of("info", "suspect"), of("suspect", "invalid"), of(valid=False)] == [
+        "ok",
+        "ok",
+        "suspect",
+        "invalid",
+        "invalid",
+    ]
+
+
+def test_two_runs_prove_nothing() -> None:
+    base = states.run(3, 195.7, 5.1)
+    assert text.against(RUN, base) == "#4 vs #3: -74 % tok/s, one run each: no interval"
+
+
+def test_progress() -> None:
+    words = text.progress_line(states.progress())
+    assert words == "1 stream  measuring 2/8 requests  51.7 tok/s  TTFT 55.0 ms  ICL 19.3 ms  ETA 32 s"
+
+
+def test_energy_per_token_needs_every_gpu() -> None:
+    def of(*energies: float | None) -> float | None:
+        gpus = tuple(GpuSpan(index=n, n=3, energy_j=energy) for n, energy in enumerate(energies))
+        return text.energy_per_token_j(
+            msgspec.structs.replace(RUN, environment=msgspec.structs.replace(RUN.environment, gpus=gpus))
+        )
+
+    assert of(1024.0, 1024.0) == 1.0
+    assert of(1024.0, None) is None
+    assert of() is None
+
+
+def test_table_columns_stand_under_their_heads() -> None:
+    head, first, second = text.table([RUN, states.run(3, 1195.7, 5.1)], baseline_id=3)
+    assert head.index("TTFT") + 4 == first.index("55.0") + 4 == second.index("55.0") + 4
+    assert second.endswith("ok, baseline") and "1,196" in second
+
+
+def test_lines_of_an_empty_store_say_what_to_do() -> None:
+    assert text.lines(BenchReading()) == ["no runs yet: `decodetop bench run single --endpoint URL`"]
+    assert text.lines(BenchReading(problem="x is broken"))[0] == "x is broken"
+
+
+def test_markdown_shows_text_from_outside_as_it_is() -> None:
+    nasty = "a | b `c` <img src=x> *d* [e](f)\n# g"
+    fault = RequestFault(kind="http", count=2, example=nasty)
+    broken = msgspec.structs.replace(
+        RUN,
+        requests=Requests(ok=6, failed=2, errors=(fault,)),
+        plan=msgspec.structs.replace(RUN.plan, preset="my|preset"),
+    )
+    lines = text.markdown(BenchReading(runs=(broken, states.run(3, 195.7, 5.1)), baseline_id=3))
+    assert lines[0] == "## Benchmarks"
+    html = MarkdownIt("commonmark").enable("table").render("\n".join(lines))
+    assert "<img" not in html and "<em>" not in html and "<a " not in html and "<code>" not in html
+    assert html.count("<h1>") == 0 and "a | b `c` &lt;img src=x&gt; *d* [e](f) # g" in html
+    assert "<td>my|preset</td>" in html
+    assert html.count("<table>") == 2

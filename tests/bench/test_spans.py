@@ -1,0 +1,106 @@
+"""What GPUs and server said over a run, from their readings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from decodetop.bench.spans import gpu_spans, server_span
+from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading
+from decodetop.server.reading import Counters, Server, ServerProcess
+
+
+def reading(*gpus: Gpu) -> GpuReading:
+    return GpuReading(gpus=gpus)
+
+
+def gpu(index: int = 0, **fields: Any) -> Gpu:
+    return Gpu(index=index, **fields)
+
+
+def server(**fields: Any) -> Server:
+    return Server(endpoint="http://x", **fields)
+
+
+def test_means_and_edges() -> None:
+    clocks = [1980, 1980, 1900, 1800, 1700, 1600, 1500, 1500]
+    readings = [
+        reading(gpu(sm_clock_mhz=clock, power_w=600.0, temperature_c=50.0 + n, energy_j=1000.0 + 600 * n))
+        for n, clock in enumerate(clocks)
+    ]
+    (span,) = gpu_spans(readings, None)
+    assert (span.n, span.sm_clock_mhz_mean, span.sm_clock_mhz_min) == (8, sum(clocks) / 8, 1500)
+    assert (span.sm_clock_mhz_start, span.sm_clock_mhz_end) == (1980, 1500)
+    assert (span.power_w_mean, span.energy_j, span.temperature_c_max) == (600.0, 4200.0, 57.0)
+    assert span.dram_bandwidth_percent_mean is None and span.pcie_gen_min is None
+
+
+def test_idle_samples_do_not_count_for_the_fall_of_the_clock() -> None:
+    idle = [reading(gpu(sm_clock_mhz=345, utilization_percent=0.0))]
+    busy = [reading(gpu(sm_clock_mhz=1980, utilization_percent=90.0)) for _ in range(3)]
+    (span,) = gpu_spans(idle + busy + idle, None)
+    assert (span.sm_clock_mhz_start, span.sm_clock_mhz_end, span.sm_clock_mhz_min) == (1980, 1980, 345)
+    (one,) = gpu_spans(busy[:1], None)
+    assert one.sm_clock_mhz_start is None  # one sample is no course
+
+
+def test_reasons_gather_and_lost_samples_are_left_out() -> None:
+    readings = [
+        reading(gpu(event_reasons=0x4, pcie_gen=1)),
+        reading(gpu(event_reasons=0x20, pcie_gen=5)),
+        reading(gpu(state="lost", event_reasons=0x80, pcie_gen=0)),
+    ]
+    (span,) = gpu_spans(readings, None)
+    assert (span.event_reasons, span.n, span.pcie_gen_min) == (0x24, 2, 1)
+
+
+def test_only_the_servers_gpus_and_none_for_a_server_elsewhere() -> None:
+    readings = [reading(gpu(0), gpu(1), gpu(2))]
+    assert [span.index for span in gpu_spans(readings, None)] == [0, 1, 2]
+    assert [span.index for span in gpu_spans(readings, server(gpu_indices=(2,)))] == [2]
+    assert gpu_spans(readings, server(local=False)) == ()
+
+
+def test_foreign_processes() -> None:
+    def of(*pids: int) -> tuple[int, ...]:
+        processes = tuple(GpuProcess(pid=pid) for pid in pids)
+        ours = server(root_pid=10, processes=(ServerProcess(pid=11, role="scheduler", title="x"),))
+        return gpu_spans([reading(gpu(processes=processes))], ours)[0].foreign_pids
+
+    assert of(11, 99) == (99,)
+    assert of(10, 11) == ()
+    assert of(500, 501) == ()  # pids of another namespace: nothing can be said
+
+
+def test_server_counters() -> None:
+    before = Counters(
+        generated_tokens=100.0, requests=3.0, ttft_sum_s=1.0, ttft_count=3.0, itl_sum_s=2.0, itl_count=97.0
+    )
+    after = Counters(
+        generated_tokens=356.0,
+        requests=5.0,
+        ttft_sum_s=1.5,
+        ttft_count=5.0,
+        itl_sum_s=3.27,
+        itl_count=351.0,
+        spec_drafts=50.0,
+        spec_accepted_tokens=150.0,
+    )
+    span = server_span(server(counters=before), server(counters=after))
+    assert span is not None
+    assert (span.generated_tokens, span.requests, span.ttft_mean_ms) == (256.0, 2.0, 250.0)
+    assert span.itl_mean_ms == pytest.approx(5.0)
+    assert span.accept_length == 4.0  # three accepted a draft and the step's own; no sample before = 0
+    assert span.cached_tokens is None
+
+
+def test_no_span_without_counters_or_over_a_restart() -> None:
+    counted = server(counters=Counters(generated_tokens=5.0))
+    assert server_span(None, counted) is None
+    assert server_span(server(), counted) is None
+    assert server_span(counted, server(counters=Counters(generated_tokens=1.0))) is None
+    assert (
+        server_span(server(counters=Counters(), started_wall_ns=1), server(counters=Counters(), started_wall_ns=2))
+        is None
+    )
