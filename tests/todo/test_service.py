@@ -345,6 +345,7 @@ async def test_the_title_is_the_question_of_the_investigation(tmp_path: Path) ->
         assert bench.reading.problem is not None and "investigation.json is not JSON" in bench.reading.problem
         question.unlink()
         assert (await bench.poll()).problem is None
+        assert (await bench.outside({"title": "why 10.5 tok/s?", "todos": []})).title == "why 10.5 tok/s?"
 
 
 async def test_an_edit_is_on_disk_when_leaving_at_once(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _list(args: argparse.Namespace, settings: Settings, store: TodoStore) -> int:
     document = store.read()
-    title = read_question(settings.investigation)
+    title = read_question(settings.investigation) or document.title
     if args.json:
         items = [item for item, _ in tree(document.items)]
         print_json({"schema": SCHEMA, "path": str(store.path), "title": title, "todos": items})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import msgspec
 
@@ -55,6 +55,12 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def schema(self) -> Any:
         return self.fields.get("schema", SCHEMA)
+
+    @property
+    def title(self) -> str | None:
+        """What the list says it is about; the investigation's question, where there is one, comes first."""
+        title = self.fields.get("title")
+        return title if _is_text(title) else None
 
     @property
     def next_id(self) -> int:
@@ -224,5 +230,5 @@ def _own_number(id: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and bool(value.strip())

@@ -95,6 +95,7 @@ class TodoService:
         self._now = Document()
         self._undo = model.Undo()
         self._gone: dict[str, Item] = {}
+        self._question: str | None = None
         self._bytes: bytes | None = None
         self._broken_since_ns: int | None = None
         self._shown = TodoReading(path=str(self._store.path), revision=-1)
@@ -190,11 +191,10 @@ class TodoService:
     async def _refresh(self, context: Context) -> None:
         """Take in what is on the disk, and write what is still only in memory."""
         try:
-            data, title, trouble = await self._call(context, self._read)
+            data, self._question, trouble = await self._call(context, self._read)
         except DataError as error:
             self._trouble(context, str(error))
             return
-        self._shown = msgspec.structs.replace(self._shown, title=title)
         due = self._shown.unsaved is not None
         if self._base is None or data != self._bytes or due:
             try:
@@ -216,10 +216,10 @@ class TodoService:
     def _read(self) -> tuple[bytes | None, str | None, str | None]:
         """The file's bytes, the investigation's question, and what is wrong with the question's file."""
         try:
-            title, trouble = question.read_question(self._folder), None
+            asked, trouble = question.read_question(self._folder), None
         except DataError as error:
-            title, trouble = None, str(error)
-        return self._store.read_bytes(), title, trouble
+            asked, trouble = None, str(error)
+        return self._store.read_bytes(), asked, trouble
 
     def _missing(self, data: bytes | None, due: bool) -> str | None:
         if data is not None or due or not self._now.items:
@@ -287,6 +287,7 @@ class TodoService:
         """Show what there is, if it differs from what was shown."""
         reading = msgspec.structs.replace(
             self._shown,
+            title=self._question or self._now.title,
             todos=todos_of(self._now.items),
             gone=tuple(map(todo_of, self._gone.values())),
             undo_depth=len(self._undo.done),
