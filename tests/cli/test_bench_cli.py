@@ -1,0 +1,223 @@
+"""`decodetop bench` as a process: what it prints, where, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from support.token_server import HEAD, Break, Seen, Step, TokenServer, Wait, chunk, completions, event, reply
+
+FAST = ("--streams", "2", "--requests", "4", "--input-tokens", "16", "--output-tokens", "6")
+
+
+class Ended(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+async def start(tmp_path: Path, *argv: str, env: dict[str, str] | None = None) -> asyncio.subprocess.Process:
+    config = tmp_path / "config.toml"
+    config.write_text("")
+    common = ("--investigation", str(tmp_path / "investigation"), "--config", str(config))
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "decodetop",
+        "bench",
+        *argv,
+        *common,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(env or {})},
+    )
+
+
+async def ended(process: asyncio.subprocess.Process) -> Ended:
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return Ended(process.returncode, out.decode(), err.decode())
+
+
+async def bench(tmp_path: Path, *argv: str, env: dict[str, str] | None = None) -> Ended:
+    return await ended(await start(tmp_path, *argv, env=env))
+
+
+async def run(tmp_path: Path, script: Callable[[Seen], Iterable[Step]], *argv: str) -> Ended:
+    async with TokenServer(script) as server:
+        return await bench(tmp_path, "run", *argv, "--endpoint", server.url)
+
+
+def steady(seen: Seen) -> list[Step]:
+    return completions(seen, ttft_s=0.02, itl_s=0.005)
+
+
+async def test_one_run_as_json_is_the_contract(tmp_path: Path) -> None:
+    done = await run(tmp_path, steady, "single", *FAST, "--json")
+    assert (done.code, done.err) == (0, "")
+    found = done.json
+    assert {"schema", "valid", "gates", "plan", "environment", "requests", "tokens", "metrics", "client"} <= set(found)
+    assert (found["schema"], found["valid"], found["id"]) == (1, True, 1)
+    assert found["requests"] == {"ok": 4, "failed": 0, "errors": []}
+    assert found["tokens"] == {"output": 24, "prompt": 64, "cached": None, "source": "usage"}
+    metrics = {"ttft_ms", "itl_ms", "icl_ms", "tpot_ms", "e2e_ms", "output_tok_s", "request_s", "accept_length"}
+    assert set(found["metrics"]) == metrics
+    assert set(found["metrics"]["ttft_ms"]) == {"n", "mean", "p50", "p90", "p99"}
+    assert set(found["client"]) == {"loop_lag_ms_p99", "cpu_percent", "send_delay_ms_p99"}
+    assert (found["plan"]["streams"], found["plan"]["output_tokens"], found["plan"]["model"]) == (2, 6, "tiny")
+    assert found["metrics"]["ttft_ms"]["mean"] >= 20
+
+
+async def test_plain_output_and_the_list(tmp_path: Path) -> None:
+    done = await run(tmp_path, steady, *FAST)
+    assert done.code == 0 and done.err == ""
+    assert "single: 2 streams, 16 in, 6 out, 4 requests, completions" in done.out
+    assert "4 ok, 0 failed" in done.out and "TPOT" in done.out
+    listed = await bench(tmp_path, "list")
+    assert listed.code == 0 and "#1" in listed.out.splitlines()[1]
+    assert (await bench(tmp_path, "baseline", "1")).code == 0
+    assert (await bench(tmp_path, "list", "--json")).json["baseline_id"] == 1
+    shown = await bench(tmp_path, "show", "1", "--json")
+    assert shown.json["id"] == 1
+    missing = await bench(tmp_path, "show", "7")
+    assert missing.code == 1 and "no run 7" in missing.err and "hint: " in missing.err
+
+
+async def test_a_sweep_prints_its_runs(tmp_path: Path) -> None:
+    folder = tmp_path / "investigation"
+    folder.mkdir()
+    (folder / "presets.toml").write_text(
+        "[steps]\nstreams = [1, 3]\nrequests_per_stream = 1\ninput_tokens = 8\noutput_tokens = 4\n"
+    )
+    done = await run(tmp_path, steady, "steps", "--json")
+    assert done.code == 0 and set(done.json) == {"schema", "runs"}
+    assert [one["plan"]["streams"] for one in done.json["runs"]] == [1, 3]
+    assert "steps" in (await bench(tmp_path, "presets")).out
+
+
+async def test_failed_requests_are_in_the_json_and_in_the_exit_code(tmp_path: Path) -> None:
+    posts = 0
+
+    def script(seen: Seen) -> Iterable[Step]:
+        nonlocal posts
+        posts += seen.method == "POST"
+        if posts > 4:  # the trial, two of warm-up and one measured are answered
+            return [HEAD, chunk(event({"error": {"message": "CUDA error"}})), Break()]
+        return steady(seen)
+
+    done = await run(tmp_path, script, *FAST, "--json")
+    assert done.code == 1
+    assert done.json["requests"]["errors"] == [{"kind": "stream_error", "count": 3, "example": "CUDA error"}]
+    assert (done.json["requests"]["ok"], done.json["valid"]) == (1, False)
+
+
+async def test_nothing_succeeded_is_a_line_a_hint_and_json(tmp_path: Path) -> None:
+    def script(seen: Seen) -> Iterable[Step]:
+        return [HEAD, Wait(30)] if seen.method == "POST" else steady(seen)
+
+    done = await run(tmp_path, script, *FAST, "--timeout-s", "0.3", "--json")
+    assert done.code == 1
+    assert done.json["requests"]["failed"] == 4 and done.json["metrics"]["ttft_ms"] is None
+    assert done.json["valid"] is False
+    line, hint = done.err.strip().splitlines()
+    assert "no request succeeded: 4 x timeout" in line and "--timeout-s" in hint
+
+
+REFUSED: dict[str, tuple[bytes, str, str]] = {
+    "401": (reply("401 Unauthorized", b'{"error":"no key"}'), "401: no key", "DECODETOP_API_KEY"),
+    "a web page": (reply("200 OK", b"<html></html>", "text/html"), "not an event stream", "no inference server"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_no_server_to_measure_is_a_line_a_hint_and_json(tmp_path: Path, name: str) -> None:
+    answer, words, hint = REFUSED[name]
+    done = await run(tmp_path, lambda _: [answer], "--json")
+    assert done.code == 1
+    first, second = done.err.strip().splitlines()
+    assert words in first and second.startswith("  hint: ") and hint in second
+    assert done.json["valid"] is False and done.json["requests"]["failed"] == 1
+    assert not (await bench(tmp_path, "list", "--json")).json["runs"]
+
+
+async def test_an_endpoint_that_is_down(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        done = await bench(tmp_path, "run", "--endpoint", url)
+    assert (done.code, done.out) == (1, "")
+    assert "can't connect" in done.err and "hint: " in done.err and "Traceback" not in done.err
+
+
+async def test_ctrl_c_keeps_what_finished(tmp_path: Path) -> None:
+    posts = 0
+    reached = asyncio.Event()
+
+    def script(seen: Seen) -> Iterable[Step]:
+        nonlocal posts
+        posts += seen.method == "POST"
+        if posts > 5:  # the trial, two of warm-up, two measured
+            reached.set()
+            return [*steady(seen)[:3], Wait(60)]
+        return steady(seen)
+
+    async with TokenServer(script) as server:
+        process = await start(tmp_path, "run", "--endpoint", server.url, *FAST, "--requests", "50", "--json")
+        await asyncio.wait_for(reached.wait(), 60)
+        process.send_signal(signal.SIGINT)
+        done = await asyncio.wait_for(ended(process), 60)
+    assert done.code == 130
+    assert (done.json["partial"], done.json["requests"]["ok"]) == (True, 2)
+    assert (await bench(tmp_path, "list", "--json")).json["runs"][0]["partial"] is True
+
+
+KEY = "sk-cli-secret-0123456789"
+
+
+async def test_the_key_from_the_environment_is_sent_and_nowhere_shown(tmp_path: Path) -> None:
+    keys = set()
+
+    def script(seen: Seen) -> Iterable[Step]:
+        if seen.method == "POST":
+            keys.add(seen.headers.get("authorization"))
+        return steady(seen)
+
+    async with TokenServer(script) as server:
+        env = {"DECODETOP_API_KEY": KEY}
+        done = await bench(tmp_path, "run", "--endpoint", server.url, *FAST, "--json", env=env)
+    assert done.code == 0 and keys == {f"Bearer {KEY}"}
+    assert KEY not in done.out + done.err
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "investigation").iterdir())
+    assert KEY.encode() not in kept
+
+
+async def test_usage_errors(tmp_path: Path) -> None:
+    cases = [
+        (("run", "--endpoint", "http://127.0.0.1:1", "--streams", "0"), "--streams 0"),
+        (("run", "dubbel", "--endpoint", "http://127.0.0.1:1"), "no preset 'dubbel'"),
+        (("run", "--endpoint", "http://127.0.0.1:1", "--readonly"), "--readonly"),
+        (("baseline", "x"), "no run's number"),
+    ]
+    for argv, words in cases:
+        done = await bench(tmp_path, *argv)
+        assert (done.code, done.out) == (2, "") and words in done.err
+
+
+async def test_a_store_that_can_not_be_used_does_not_lose_the_result(tmp_path: Path) -> None:
+    (tmp_path / "investigation").write_text("in the way")
+    done = await run(tmp_path, steady, *FAST, "--json")
+    assert done.code == 0 and done.json["requests"]["ok"] == 4 and done.json["id"] is None
+    assert "not stored" in done.err
