@@ -28,6 +28,8 @@ async def read(probe: ServerProbe, clock: ManualClock, after_s: float) -> Server
     for _ in range(int(after_s * 10)):
         await asyncio.sleep(0.002)
         await clock.advance(0.1)
+    await asyncio.sleep(0.002)
+    assert reading.done(), f"still waiting after {after_s} s"
     return await reading
 
 
