@@ -68,6 +68,7 @@ def lines(reading: HostReading) -> list[str]:
     if reading.processes:
         out += ["", f"{'pid':>9} {'role':<12} {'CPU %':>6} {'GiB':>6} {'threads':>7} {'node':>4}  title"]
     out += [_row(one) for one in reading.processes]
+    out += [f"one core is full: {one.role} {one.pid} can't go faster" for one in reading.processes if cpu_bound(one)]
     for field, why in reading.reasons.items():
         out += textwrap.wrap(f"not known  {field}: {why}", _WIDTH, subsequent_indent=" " * 11)
     return out
@@ -75,8 +76,7 @@ def lines(reading: HostReading) -> list[str]:
 
 def _row(one: HostProcess) -> str:
     figures = f"{number(one.cpu_percent):>6} {gib(one.memory_rss_bytes):>6} {number(one.threads):>7}"
-    title = f"one core is full: {one.title}" if cpu_bound(one) else one.title
-    return f"{one.pid:>9} {one.role:<12} {figures} {number(one.numa_node):>4}  {title}"[:_WIDTH]
+    return f"{one.pid:>9} {one.role:<12} {figures} {number(one.numa_node):>4}  {' '.join(one.title.split())}"[:_WIDTH]
 
 
 def markdown(reading: HostReading) -> list[str]:
@@ -102,7 +102,10 @@ def markdown(reading: HostReading) -> list[str]:
             one.title,
         )
         out.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
-    return out
+    full = [one for one in reading.processes if cpu_bound(one)]
+    return out + [
+        line for one in full for line in ("", f"{one.role} {one.pid} fills its one core: it can't go faster.")
+    ]
 
 
 def _cell(text: str) -> str:
