@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from decodetop.server.engines import sglang, vllm
@@ -65,6 +65,7 @@ def test_the_launch_command_stands_in_for_the_command_line() -> None:
     assert facts.requested == {"tp_size": "2", "api_key": "***", "attention_backend": "fa3"}
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(INFO_FIELDS.split()), JSON))
 def test_no_server_info_breaks_the_adapter(info: dict[str, Any]) -> None:
     facts = sglang.facts_of(info)

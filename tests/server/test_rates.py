@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decodetop.core.clock import SECOND_NS
@@ -57,6 +57,7 @@ def test_counters_that_go_back_start_anew() -> None:
     assert after(tally(0, 1000), tally(1, 2000, basis="other")).generated_tok_s is None
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.floats(0.01, 5), st.one_of(st.none(), st.floats(0, 1e6))), min_size=1, max_size=30))
 def test_no_sequence_gives_a_negative_rate(steps: list[tuple[float, float | None]]) -> None:
     history, now = History(), 0.0
@@ -104,3 +105,7 @@ def test_prefix_hits() -> None:
     assert after(before).prefix_hit_rate == 0.0
     assert after(before, tally(1, 0, prompt_tokens=1100.0, cached_tokens=75.0)).prefix_hit_rate == 0.75
     assert after(tally(0, 0, prompt_tokens=0.0, cached_tokens=0.0)).prefix_hit_rate is None
+
+
+def test_a_restart_is_seen_across_a_poll_without_the_counter() -> None:
+    assert after(tally(0, 1000), tally(1, None), tally(2, 10)).generated_tok_s is None

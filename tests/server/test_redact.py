@@ -6,7 +6,7 @@ import json
 import shlex
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from decodetop.server.redact import MASK, is_secret_name, redact, redact_text
@@ -35,6 +35,7 @@ def plain(key: str) -> bool:
     return not key.startswith("-") and key not in "python3 -m sglang.launch_server --port 30000 rejected: no"
 
 
+@settings(deadline=None)
 @given(SECRET_FLAG, ANY_KEY)
 @example("--api-key", "with space and, comma")
 def test_a_flag_s_value_is_masked(flag: str, key: str) -> None:
@@ -50,12 +51,14 @@ def test_a_flag_s_value_is_masked(flag: str, key: str) -> None:
         assert masked[-2:] == ("--port", "30000")
 
 
+@settings(deadline=None)
 @given(st.lists(KEY.filter(plain), min_size=2, max_size=4))
 def test_several_values_of_one_flag_are_masked(keys: list[str]) -> None:
     masked = redact(["vllm", "serve", "m", "--api-key", *keys, "--port", "8000"])
     assert masked == ("vllm", "serve", "m", "--api-key", *[MASK] * len(keys), "--port", "8000")
 
 
+@settings(deadline=None)
 @given(SECRET_NAME, KEY.filter(plain))
 def test_text_of_many_forms_is_masked(name: str, key: str) -> None:
     for text in (
@@ -77,6 +80,7 @@ def test_text_of_many_forms_is_masked(name: str, key: str) -> None:
         assert key not in redact_text(text), text
 
 
+@settings(deadline=None)
 @given(ANY_KEY)
 def test_a_known_secret_is_masked_anywhere(key: str) -> None:
     for text in (f"no such key {key} here", f"Invalid API Key<{key}>", f"{key}{key}"):

@@ -56,6 +56,7 @@ class History:
 
     def __init__(self) -> None:
         self._tallies: deque[Tally] = deque()
+        self._known: dict[str, float] = {}
         self._restarted = False
 
     def __len__(self) -> int:
@@ -63,17 +64,21 @@ class History:
 
     def clear(self) -> None:
         self._tallies.clear()
+        self._known.clear()
 
     def push(self, tally: Tally) -> bool:
         """Add the newest tally; True if the counters started anew since the last one."""
-        restarted = bool(self._tallies) and _anew(self._tallies[-1], tally)
-        if restarted:
-            self._tallies.clear()
-        self._restarted = restarted
+        seen = {name: getattr(tally.counters, name) for name in _MONOTONIC}
+        counts: dict[str, float] = {name: value for name, value in seen.items() if value is not None}
+        other = bool(self._tallies) and self._tallies[-1].basis != tally.basis
+        self._restarted = other or any(value < self._known.get(name, value) for name, value in counts.items())
+        if self._restarted:
+            self.clear()
+        self._known.update(counts)
         self._tallies.append(tally)
         while len(self._tallies) > 2 and _age_s(self._tallies[1], tally) >= RECENT_S:
             self._tallies.popleft()
-        return restarted
+        return self._restarted
 
     def rates(self) -> Rates:
         """Since the last poll where that says enough; else over the recent past; else since the server started."""
@@ -104,21 +109,14 @@ class History:
         return slow if tokens is not None and tokens < SLOW_TOKENS else earlier[-1]
 
 
+_MONOTONIC = tuple(name for name in Counters.__struct_fields__ if name != "spec_accepted_tokens")
+"""SGLang's accepted tokens are a difference of counters that are not read at the same instant."""
+
 _Figure = Callable[[Tally, Tally | None], float | None]
 
 
 def _age_s(tally: Tally, now: Tally) -> float:
     return (now.t_ns - tally.t_ns) / SECOND_NS
-
-
-def _anew(before: Tally, now: Tally) -> bool:
-    if before.basis != now.basis:
-        return True
-    for field in Counters.__struct_fields__:
-        earlier, later = getattr(before.counters, field), getattr(now.counters, field)
-        if earlier is not None and later is not None and later < earlier:
-            return True
-    return False
 
 
 def _delta(now: Tally, before: Tally | None, field: str) -> float | None:
@@ -164,7 +162,7 @@ def _recent_or_all(figure: _Figure, now: Tally, recent: Tally) -> tuple[float | 
 def _accept_length(now: Tally, before: Tally | None) -> float | None:
     """Tokens per verify step including the bonus token: 1 + accepted / drafts."""
     drafts, accepted = _delta(now, before, "spec_drafts"), _delta(now, before, "spec_accepted_tokens")
-    return 1 + accepted / drafts if drafts and accepted is not None else None
+    return 1 + accepted / drafts if drafts and accepted is not None and accepted >= 0 else None
 
 
 def _hit_rate(now: Tally, before: Tally | None) -> float | None:
