@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decodetop.todo.document import Document, Item, same
-from decodetop.todo.merge import heal, merge3
+from decodetop.todo.merge import heal, likely_base, merge3
 
 WORDS = st.sampled_from(["profile", "read trace", "floor", "enable graphs", "fp8 kv", "page size 64"])
 STATUS = st.sampled_from(["pending", "in_progress", "completed", "cancelled", "blocked"])
@@ -221,3 +221,29 @@ def test_the_same_words_twice_are_two_items() -> None:
     healed = heal(read, base)
     assert healed.ids == ("t1", "t2", "t3")
     assert [entry.get("notes") for entry in healed.items] == ["first", "second", None]
+
+
+def test_a_list_is_measured_against_the_version_it_was_made_from() -> None:
+    first = doc(item("t1", "a"), item("t2", "b"), schema=1, next_id=3)
+    second = doc(item("t1", "a", status="completed"), item("t2", "b"), item("t3", "c"), schema=1, next_id=4)
+    versions = [doc(), first, second]
+    agent = doc({"content": "a", "status": "pending"}, {"content": "b", "status": "completed"})
+    assert likely_base(agent, versions) is first
+    knows = doc(*agent.items, {"content": "c", "status": "pending"})
+    assert likely_base(knows, versions) is second
+    removed_by_hand = doc(item("t1", "a", status="completed"), item("t2", "B"), schema=1, next_id=4)
+    assert likely_base(removed_by_hand, versions) is second
+    old_buffer = doc(item("t1", "a"), item("t2", "B"), schema=1, next_id=3)
+    assert likely_base(old_buffer, versions) is first
+    assert likely_base(first, versions) is second, "put back on purpose"
+    assert likely_base(doc({"content": "a new plan", "status": "pending"}), versions) is second
+
+
+def test_words_only_the_newest_version_knows_name_its_item() -> None:
+    base = doc(item("t1", "a"), next_id=2)
+    newest = doc(item("t1", "a"), item("t2", "c", notes="n"), next_id=3)
+    read = doc({"content": "c", "status": "completed"}, {"content": "d", "status": "pending"})
+    assert [(entry["id"], entry.get("notes")) for entry in heal(read, base, newest).items] == [
+        ("t2", "n"),
+        ("t3", None),
+    ]

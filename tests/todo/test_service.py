@@ -197,6 +197,56 @@ async def test_an_agent_that_rewrites_the_list_takes_no_notes_away(tmp_path: Pat
         assert bench.reading.gone == () and bench.reading.todos[2].notes == "why"
 
 
+async def test_an_agent_that_knows_nothing_of_our_edits_does_not_take_them_back(tmp_path: Path) -> None:
+    """TodoWrite sends the whole list from the agent's memory, each time."""
+    plan = [{"content": word, "status": "pending"} for word in ("a", "b")]
+    async with Bench(tmp_path).running() as bench:
+        await bench.outside(plan)
+        await bench.do(EditTodo(id="t1", status="cancelled", reason="no kernel"), AddTodo(content="c, ours"))
+        for status in ("in_progress", "completed"):
+            plan[1]["status"] = status
+            await bench.outside(plan)
+            assert [(todo.id, todo.content, todo.status) for todo in bench.reading.todos] == [
+                ("t1", "a", "cancelled"),
+                ("t2", "b", status),
+                ("t3", "c, ours", "pending"),
+            ]
+            assert bench.on_disk == ["a", "b", "c, ours"] and bench.reading.gone == ()
+        await bench.outside(
+            [plan[1], {"content": "c, ours", "status": "completed"}, {"content": "d", "status": "pending"}]
+        )
+        assert [(todo.id, todo.status) for todo in bench.reading.todos if todo.status != "cancelled"] == [
+            ("t2", "completed"),
+            ("t3", "completed"),
+            ("t4", "pending"),
+        ]
+
+
+async def test_an_editor_with_an_old_buffer_does_not_take_our_edits_back(tmp_path: Path) -> None:
+    async with Bench(tmp_path).running() as bench:
+        await bench.do(AddTodo(content="a"), AddTodo(content="b"))
+        buffer = json.loads(bench.path.read_bytes())
+        await bench.do(EditTodo(id="t1", status="completed"), AddTodo(content="c"))
+        buffer["todos"][1]["content"] = "b, said better"
+        await bench.outside(buffer)
+        assert [(todo.content, todo.status) for todo in bench.reading.todos] == [
+            ("a", "completed"),
+            ("b, said better", "pending"),
+            ("c", "pending"),
+        ]
+        assert bench.on_disk == ["a", "b, said better", "c"]
+
+
+async def test_an_older_file_put_back_on_purpose_is_taken_as_it_is(tmp_path: Path) -> None:
+    async with Bench(tmp_path).running() as bench:
+        await bench.do(AddTodo(content="a"))
+        backup = bench.path.read_bytes()
+        await bench.do(EditTodo(id="t1", status="completed"), AddTodo(content="b"))
+        await bench.outside(backup)
+        assert [(todo.content, todo.status) for todo in bench.reading.todos] == [("a", "pending")]
+        assert [todo.content for todo in bench.reading.gone] == ["b"]
+
+
 async def test_undo_and_redo_keep_edits_made_outside(tmp_path: Path) -> None:
     async with Bench(tmp_path).running() as bench:
         await bench.do(AddTodo(content="a"), EditTodo(id="t1", status="completed"))
@@ -283,7 +333,7 @@ async def test_what_cannot_be_written_stays_in_memory_and_is_tried_again(
         def full(*args: Any, **more: Any) -> Any:
             raise DataError("can't write todo.json: No space left on device", "free some space")
 
-        monkeypatch.setattr(TodoStore, "update", full)
+        monkeypatch.setattr(TodoStore, "save", full)
         reading = await bench.do(AddTodo(content="b"))
         assert contents(reading) == ["a", "b"] and bench.on_disk == ["a"]
         assert reading.unsaved == "can't write todo.json: No space left on device (free some space)"

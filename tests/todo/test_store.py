@@ -144,7 +144,7 @@ def test_other_broken_bytes_get_a_copy_of_their_own(tmp_path: Path) -> None:
     store = TodoStore(tmp_path)
     for number, data in enumerate((b"[1", b"[2"), 1):
         write(store, data)
-        store.update(adding("x"), over_broken=Document())
+        store.save(adding("x")(Document()), (), Document())
         assert (tmp_path / f"todo.json.broken-{number}").read_bytes() == data
         assert contents(store) == ["x"]
 
@@ -163,7 +163,7 @@ def test_a_broken_file_is_not_overwritten_if_it_cannot_be_copied(
 
     monkeypatch.setattr(os, "open", full)
     with pytest.raises(DataError, match="No space left on device"):
-        store.update(adding("x"), over_broken=Document())
+        store.save(adding("x")(Document()), (), Document())
     assert store.path.read_bytes() == data
 
 
@@ -243,7 +243,7 @@ def test_an_empty_file_is_an_empty_list_unless_it_held_items_before(tmp_path: Pa
     base = store.update(adding("x"))
     write(store, b"")
     with pytest.raises(BrokenFileError, match="it is empty"):
-        store.update(adding("y"), base)
+        store.save(adding("y")(base), (base,))
     assert store.path.read_bytes() == b""
 
 
@@ -251,7 +251,7 @@ def test_a_file_gone_from_disk_is_written_again_with_all_it_held(tmp_path: Path)
     store = TodoStore(tmp_path)
     base = store.update(adding("x"))
     store.path.unlink()
-    store.update(adding("y"), base)
+    store.save(adding("y")(base), (base,))
     assert contents(store) == ["x", "y"]
 
 
@@ -259,7 +259,7 @@ def test_what_a_foreign_tool_left_out_is_put_back(tmp_path: Path) -> None:
     store = TodoStore(tmp_path)
     base = store.update(lambda document: add(document, AddTodo(content="x", notes="why"), 0)[0])
     write(store, [{"content": "x", "status": "completed"}])
-    store.update(lambda document: document, base)
+    store.save(base, (base,))
     (item,) = store.read().items
     assert (item["id"], item["status"], item["notes"]) == ("t1", "completed", "why")
 

@@ -9,6 +9,7 @@ from typing import Any
 from decodetop.todo.document import TODOWRITE_FIELDS, Document, Item, canonical, fold_content, same, with_ids
 
 _ABSENT: Any = object()
+_DROPPED, _UNKNOWN = 2, 5
 
 
 def merge3(base: Document, ours: Document, theirs: Document, *, note_conflicts: bool = True) -> Document:
@@ -33,12 +34,14 @@ def merge3(base: Document, ours: Document, theirs: Document, *, note_conflicts: 
     return Document(fields=fields, items=tuple(merged[id] for id in order))
 
 
-def heal(theirs: Document, base: Document) -> Document:
-    """What was read (ids may be missing), seen against what we knew: a tool that rewrites the list with its own fields
-    only, or without ids, means the items it names by content, and has not taken the other fields away.
+def heal(theirs: Document, base: Document, newest: Document | None = None) -> Document:
+    """What was read (ids may be missing), seen against the version it was made from: a tool that rewrites the list
+    with its own fields only, or without ids, means the items it names by content, and has not taken the other fields
+    away. Words that only the newest version knows name its item.
     """
-    named = _identified(theirs, base)
-    known = {item["id"]: item for item in base.items}
+    known = {item["id"]: item for item in (*(newest.items if newest else ()), *base.items)}
+    next_id = max(base.next_id, newest.next_id if newest else 0)
+    named = _identified(theirs, known, next_id)
     items = []
     for item, read in zip(named.items, theirs.items, strict=True):
         foreign = "id" not in read or read.keys() <= TODOWRITE_FIELDS
@@ -47,17 +50,52 @@ def heal(theirs: Document, base: Document) -> Document:
     return Document(fields=fields, items=tuple(items))
 
 
-def _identified(theirs: Document, base: Document) -> Document:
+def likely_base(theirs: Document, versions: Sequence[Document]) -> Document:
+    """The version (oldest first, at least one) that `theirs`, as read, was most likely made from.
+
+    An editor's open buffer and an agent that rewrites its whole list don't know what was written since they read the
+    file; measured against the newest version they would seem to take all of that back. The nearest version is the
+    base, the newest of equals or if it shares no item with any. A file of our own shape that is an older version to the letter was put back on purpose.
+    """
+    newest = versions[-1]
+    if "schema" in theirs.fields and any(_distance(with_ids(theirs), version) == 0 for version in versions):
+        return newest
+    numbered = theirs.fields.get("next_id")
+    nearest, least = newest, None
+    for version in reversed(versions):
+        read = heal(theirs, version)
+        later = _UNKNOWN if numbered is not None and numbered != version.next_id else 0
+        distance = _distance(read, version) + later
+        if set(read.ids) & set(version.ids) and (least is None or distance < least):
+            nearest, least = version, distance
+    return nearest
+
+
+def _distance(theirs: Document, version: Document) -> int:
+    """How far `theirs` is from `version`, in fields: what it holds that the version did not know weighs most."""
+    left = {item["id"]: item for item in version.items}
+    unknown = 0
+    differing = 0
+    for item in theirs.items:
+        twin = left.pop(item["id"], None)
+        if twin is None:
+            unknown += 1
+        elif item != twin:
+            differing += sum(item.get(name) != twin.get(name) for name in {**item, **twin})
+    return differing + _DROPPED * len(left) + _UNKNOWN * unknown
+
+
+def _identified(theirs: Document, known: Mapping[str, Item], next_id: int) -> Document:
     free: dict[str, list[str]] = {}
     taken = {item["id"] for item in theirs.items if "id" in item}
-    for item in base.items:
-        if item["id"] not in taken:
-            free.setdefault(fold_content(item["content"]), []).append(item["id"])
+    for id, item in known.items():
+        if id not in taken:
+            free.setdefault(fold_content(item["content"]), []).append(id)
     items: list[Item] = []
     for item in theirs.items:
         same_words = free.get(fold_content(item["content"]))
         items.append({"id": same_words.pop(0), **item} if "id" not in item and same_words else item)
-    next_id = max(base.next_id, Document(items=tuple(i for i in items if "id" in i)).next_id)
+    next_id = max(next_id, Document(items=tuple(item for item in items if "id" in item)).next_id)
     named = with_ids(Document(fields={**theirs.fields, "next_id": next_id}, items=tuple(items)))
     return Document(fields=theirs.fields, items=named.items)
 

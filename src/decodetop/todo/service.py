@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -47,6 +48,8 @@ BROKEN_GRACE_S = 5.0
 """A file that has been no JSON for as long is not being written any more: an edit may take its place."""
 DISK_DEADLINE_S = 5.0
 GONE_KEPT = 50
+VERSIONS_KEPT = 12
+"""Of what the file held: as far back as another program may have read it and still write it now."""
 
 Watch = Callable[[Path, frozenset[str]], AsyncIterator[None]]
 
@@ -91,7 +94,7 @@ class TodoService:
         self._caller: Caller | None = None
         self._waiting: list[Command] = []
         self._turn = asyncio.Lock()
-        self._base: Document | None = None
+        self._versions: deque[Document] = deque(maxlen=VERSIONS_KEPT)
         self._now = Document()
         self._undo = model.Undo()
         self._gone: dict[str, Item] = {}
@@ -120,7 +123,7 @@ class TodoService:
         async with self._turn:
             await self._refresh(context)
             self._waiting.remove(command)
-            self._store.refuse_newer(self._base or Document())
+            self._store.refuse_newer(self._base)
             if (notice := self._edit(command, context)) is not None:
                 context.notify(notice)
             self._say(context)
@@ -144,6 +147,11 @@ class TodoService:
         if not isinstance(command, (UndoTodo, RedoTodo)) and not same(before.items, self._now.items):
             self._undo = self._undo.record(before, self._now)
         return notice
+
+    @property
+    def _base(self) -> Document:
+        """What the file holds, as far as we know."""
+        return self._versions[-1] if self._versions else Document()
 
     def _apply(self, command: Command, wall_ns: int) -> Notice | None:
         """Change what is in memory; the result is a word to the operator."""
@@ -196,17 +204,16 @@ class TodoService:
             self._trouble(context, str(error))
             return
         due = self._shown.unsaved is not None
-        if self._base is None or data != self._bytes or due:
+        if not self._versions or data != self._bytes or due:
             try:
-                seen = self._store.parse(data, self._base)
+                seen = self._store.parse(data, self._versions)
             except BrokenFileError as error:
                 self._broken(context, error)
             else:
                 self._broken_since_ns = None
-                due = due or (not seen.whole and data is not None)
-                base = self._base if self._base is not None else seen.document
-                now = self._now if self._base is not None else seen.document
-                self._take(seen.document, merge3(base, now, seen.document))
+                now = self._now if self._versions else seen.document
+                self._take(seen.document, merge3(seen.base, now, seen.document))
+                due = due or (data is not None and not (seen.whole and same(self._now.items, seen.document.items)))
             self._bytes = data
         if self._broken_since_ns is None:
             self._trouble(context, self._missing(data, due) or self._newer() or trouble)
@@ -228,14 +235,14 @@ class TodoService:
 
     def _newer(self) -> str | None:
         try:
-            self._store.refuse_newer(self._base or Document())
+            self._store.refuse_newer(self._base)
         except NewerSchemaError as error:
             return str(error)
         return None
 
     def _broken(self, context: Context, error: BrokenFileError) -> None:
         words = error.message
-        if self._base is None:
+        if not self._versions:
             document = salvaged(error.data)
             self._take(document, document)
             words += f"; {len(document.items)} whole items are shown"
@@ -245,8 +252,8 @@ class TodoService:
 
     async def _save(self, context: Context, due: bool = False) -> None:
         """Write what is only in memory, merged with what the file holds. What can't be written is kept and said."""
-        base, now = self._base or Document(), self._now
-        if same(base.items, now.items) and not due:
+        now, versions = self._now, tuple(self._versions)
+        if same(self._base.items, now.items) and not due:
             return
         over = None
         if self._broken_since_ns is not None:
@@ -255,12 +262,9 @@ class TodoService:
                     self._shown, unsaved="the file is broken; tried again in a moment"
                 )
                 return
-            over = base
-        work = self._store.update
+            over = self._base
         try:
-            saved = await self._call(
-                context, lambda: work(lambda theirs: merge3(base, now, theirs), base, over_broken=over)
-            )
+            saved = await self._call(context, lambda: self._store.save(now, versions, over))
         except DataError as error:
             self._shown = msgspec.structs.replace(self._shown, unsaved=str(error))
             return
@@ -276,7 +280,9 @@ class TodoService:
                 self._gone[item["id"]] = item
         for id in [id for id in self._gone if now.get(id) is not None] + list(self._gone)[:-GONE_KEPT]:
             self._gone.pop(id, None)
-        self._base, self._now = base, now
+        self._now = now
+        if not self._versions or not same(base.items, self._base.items):
+            self._versions.append(base)
 
     def _trouble(self, context: Context, problem: str | None) -> None:
         if problem != self._shown.problem:

@@ -7,7 +7,7 @@ is replaced: if it changed, the change is made anew on what it is now.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from decodetop.errors import DataError
 from decodetop.todo.atomic import locked, real_path, replace, sweep, sync_folder, write_error
 from decodetop.todo.document import SCHEMA, Document, ShapeError, bytes_of, normalise, same, unnamed_document, with_ids
 from decodetop.todo.formats.todowrite import lists_in_text
-from decodetop.todo.merge import heal
+from decodetop.todo.merge import heal, likely_base, merge3
 
 FILE_NAME = "todo.json"
 FILE_MAX_BYTES = 64 << 20
@@ -40,9 +40,13 @@ class NewerSchemaError(DataError):
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """`whole` is False if the file does not hold all of the document: it is to be written even if nobody edits."""
+    """What a file holds. `base` is the known version that it was made from.
+
+    `whole` is False if the file does not hold all of the document: it is to be written even if nobody edits.
+    """
 
     document: Document
+    base: Document
     whole: bool = True
 
 
@@ -73,29 +77,35 @@ class TodoStore:
             raise DataError(f"{self.path} is larger than {FILE_MAX_BYTES >> 20} MiB", "that is not a checklist")
         return data
 
-    def update(
-        self,
-        change: Callable[[Document], Document],
-        base: Document | None = None,
-        *,
-        over_broken: Document | None = None,
-    ) -> Document:
+    def update(self, change: Callable[[Document], Document]) -> Document:
         """Put `change` of what the file holds in its place, and return that. `change` may be called several times.
 
-        A broken file is copied aside first; then BrokenFileError is raised, or `over_broken` taken for its content.
-        Raises DataError if it can't be written, or has a schema this version does not write; the file is intact then.
+        Raises DataError as `save` does; a broken file is copied aside and then BrokenFileError raised.
         """
+        return self._put(lambda seen: change(seen.document), (), None)
+
+    def save(self, now: Document, versions: Sequence[Document], over_broken: Document | None = None) -> Document:
+        """Put `now`, merged with what the file holds, in its place, and return that.
+
+        `versions` are what the file was known to hold, oldest first. A broken file is copied aside first; then
+        BrokenFileError is raised, or `over_broken` taken for its content. Raises DataError if the file can't be
+        written, or has a schema this version does not write; the file is intact then.
+        """
+        return self._put(lambda seen: merge3(seen.base, now, seen.document), versions, over_broken)
+
+    def _put(
+        self, change: Callable[[Seen], Document], versions: Sequence[Document], over_broken: Document | None
+    ) -> Document:
         target = real_path(self.path)
         with locked(target):
             sweep(target)
             for _ in range(_TRIES):
                 data = self.read_bytes()
-                seen = self._seen(data, base, over_broken)
-                theirs = seen.document
-                ours = change(theirs)
-                if seen.whole and same(ours.fields, theirs.fields) and same(ours.items, theirs.items):
+                seen = self._seen(data, versions, over_broken)
+                ours = change(seen)
+                if seen.whole and same(ours.fields, seen.document.fields) and same(ours.items, seen.document.items):
                     return ours
-                self.refuse_newer(theirs)
+                self.refuse_newer(seen.document)
                 if replace(target, bytes_of(ours), partial(self._holds, data)):
                     return ours
         raise DataError(f"{self.path} keeps changing under the edit", "another program rewrites it all the time")
@@ -115,33 +125,35 @@ class TodoStore:
             raise write_error(target, error) from error
         return aside
 
-    def parse(self, data: bytes | None, base: Document | None = None) -> Seen:
-        """The document in the file's bytes (None = no file), seen against `base`: what was known of it before.
+    def parse(self, data: bytes | None, versions: Sequence[Document] = ()) -> Seen:
+        """The document in the file's bytes (None = no file), seen against the versions known, oldest first.
 
         Raises BrokenFileError.
         """
+        last = versions[-1] if versions else Document()
         if data is None:  # gone from disk is not "all items removed": what was known of it is written again
-            return Seen(document=base or Document(), whole=not (base and base.items))
+            return Seen(document=last, base=last, whole=not last.items)
         try:
-            if not data.strip() and base is not None and base.items:
+            if not data.strip() and last.items:
                 raise ShapeError("it is empty")  # another program is about to fill it, or was stopped before it did
             read = unnamed_document(_json(data)) if data.strip() else Document()
         except (ValueError, RecursionError) as error:
             hint = "mend the file, or move it away and `decodetop todo import` it: whole items are saved"
             raise BrokenFileError(f"{self.path} is not a checklist: {_reason(error)}", hint, data) from error
         cold = with_ids(read)
-        if base is None:
-            return Seen(document=cold)
-        document = heal(read, base)
-        return Seen(document=document, whole=same(document.items, cold.items))
+        if not versions:
+            return Seen(document=cold, base=cold)
+        base = likely_base(read, versions)
+        document = heal(read, base, last)
+        return Seen(document=document, base=base, whole=same(document.items, cold.items))
 
-    def _seen(self, data: bytes | None, base: Document | None, over_broken: Document | None) -> Seen:
+    def _seen(self, data: bytes | None, versions: Sequence[Document], over_broken: Document | None) -> Seen:
         try:
-            return self.parse(data, base)
+            return self.parse(data, versions)
         except BrokenFileError as error:
             aside = self.keep_aside(error.data)
             if over_broken is not None:
-                return Seen(document=over_broken, whole=False)
+                return Seen(document=over_broken, base=over_broken, whole=False)
             hint = f"a copy is in {aside.name}; mend the file, or move it away and `decodetop todo import` the copy"
             raise BrokenFileError(error.message, hint, error.data) from error
 
