@@ -16,6 +16,8 @@ from decodetop.bench.wire import Record
 
 HOPELESS_S = 300.0
 
+PREPARED_MAX_BYTES = 256 << 20
+
 KEY_MIN = 4
 """A shorter key (`x`, for servers that want any) is no secret, and masking it would eat ordinary words."""
 
@@ -49,6 +51,7 @@ class Load:
         self._model = model
         self._prompts = Prompts(plan.seed, dialect.words or plan.input_tokens, plan.shared_prefix_tokens)
         self._connections: list[Connection] = []
+        self._prepared: dict[int, bytes] = {}
 
     async def open(self) -> None:
         """Connect every stream before any timing. Raises OSError."""
@@ -79,7 +82,7 @@ class Load:
     async def _stream(self, connection: Connection, indices: Iterator[int], output_tokens: int) -> None:
         due_ns = self._inbox.now()
         for index in indices:
-            payload = self.payload(index, output_tokens)
+            payload = self._prepared.pop(index, None) or self.payload(index, output_tokens)
             exchange = await connection.request(self.plan.api, payload, self.plan.timeout_s)
             record = record_of(exchange, connection, index, due_ns, output_tokens, self.plan)
             self.records.append(msgspec.structs.replace(record, message=masked(record.message, self._aim.key)))
@@ -91,6 +94,15 @@ class Load:
         """Nothing but time-outs for minutes: the rest would be no better."""
         waited_ns = now_ns - self.records[0].due_ns
         return waited_ns > HOPELESS_S * 1e9 and all(record.fault == "timeout" for record in self.records)
+
+    def prepare(self, indices: range, output_tokens: int) -> None:
+        """Build requests ahead, as many as fit, so that no stream waits for another's to be built."""
+        size = 0
+        for index in indices:
+            self._prepared[index] = payload = self.payload(index, output_tokens)
+            size += len(payload)
+            if size > PREPARED_MAX_BYTES:
+                return
 
     def payload(self, index: int, output_tokens: int) -> bytes:
         """Head and body of request `index`."""
@@ -113,6 +125,7 @@ def record_of(exchange: Exchange, connection: Connection, index: int, due_ns: in
     start_ns = exchange.write_ns
     return Record(
         index=index,
+        id=log.id,
         due_ns=due_ns,
         write_ns=start_ns,
         end_ns=exchange.end_ns,

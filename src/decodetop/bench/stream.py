@@ -39,6 +39,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     aside: bool = False
     total: int | None = None
     new: int | None = None
+    id: str | None = None
     finish: str | None = None
     counts: Counts | None = None
     error: str | None = None
@@ -82,6 +83,7 @@ class _Choice(msgspec.Struct, gc=False):
 
 
 class _OpenAi(msgspec.Struct, gc=False):
+    id: Any = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     timings: _Timings | None = None
@@ -91,6 +93,7 @@ class _OpenAi(msgspec.Struct, gc=False):
 
 
 class _Meta(msgspec.Struct, gc=False):
+    id: Any = None
     completion_tokens: int | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -160,14 +163,14 @@ def _openai(event: _OpenAi) -> Heard:
     usage = event.usage
     total = usage.completion_tokens if usage is not None else None
     if not event.choices:
-        return Heard(aside=True, total=total, counts=_usage_counts(usage, event.timings))
+        return Heard(aside=True, total=total, id=event.id, counts=_usage_counts(usage, event.timings))
     choice = event.choices[0]
     finish = _finish(choice.finish_reason)
     error = _words(finish) if finish in ("abort", "error") else None
     counts = _usage_counts(usage, event.timings) if finish is not None or event.timings is not None else None
     token = _carries(choice, finish)
     aside = not token and finish is None
-    return Heard(token=token, aside=aside, total=total, finish=finish, counts=counts, error=error)
+    return Heard(token=token, aside=aside, total=total, id=event.id, finish=finish, counts=counts, error=error)
 
 
 def _carries(choice: _Choice, finish: str | None) -> bool:
@@ -231,7 +234,8 @@ def _sglang(event: _Sglang) -> Heard:
     if finish is not None:
         steps = meta.spec_verify_ct or None
         counts = Counts(output=total, prompt=meta.prompt_tokens, cached=meta.cached_tokens, steps=steps)
-    return Heard(token=total is None and bool(event.text), total=total, finish=finish, counts=counts, error=error)
+    token = total is None and bool(event.text)
+    return Heard(token=token, total=total, id=meta.id, finish=finish, counts=counts, error=error)
 
 
 def _llamacpp(event: _LlamaCpp) -> Heard:
@@ -295,6 +299,8 @@ class StreamLog:
         self.stamps_ns: list[int] = []
         self.tokens: list[int] = []
         """Per chunk, 0 where the stream did not say."""
+        self.id: str | None = None
+        """What the server calls the request; in its log too."""
         self.finish: str | None = None
         self.done = False
         self.fault: tuple[ErrorKind, str] | None = None
@@ -315,6 +321,8 @@ class StreamLog:
             self.fail("stream_error", heard.error)
             return
         self.done = self.done or heard.done
+        if self.id is None and heard.id is not None:
+            self.id = str(heard.id)
         if heard.finish is not None:
             self.finish = heard.finish
         if heard.counts is not None:

@@ -31,10 +31,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One measured request. Stamps are ns of CLOCK_MONOTONIC; None = it never came to that.
 
     `chunks_ns` are the stamps of the chunks that carried tokens, counted from `write_ns`; `chunk_tokens` the tokens of
-    each, None where the stream did not say for every one. `short` = it ended well with fewer tokens than asked.
+    each, None where the stream did not say for every one. `id` is the server's name of the request.
     """
 
     index: int
+    id: str | None = None
     due_ns: int
     write_ns: int | None = None
     end_ns: int | None = None

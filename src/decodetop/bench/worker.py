@@ -111,6 +111,8 @@ class Worker:
         await load.open()
         trouble = await self._warm_up(load, terms)
         load.records.clear()
+        first = self.job.first_index
+        load.prepare(range(first, first + plan.requests), plan.output_tokens)
         model, prompt_tokens = terms.model, terms.prompt_tokens
         self._send(Ready(dialect=load.dialect, model=model, prompt_tokens=prompt_tokens, trouble=trouble))
 
