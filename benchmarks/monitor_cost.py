@@ -40,6 +40,25 @@ REPLIES = {
 }
 """Questions programs ask at start, and a plain terminal's answers."""
 STOP_S = 5.0
+FLOOR = """
+from textual.app import App
+from textual.widgets import Static
+
+class Floor(App):
+    def compose(self):
+        yield Static("0", id="line")
+
+    def on_mount(self):
+        self.count = 0
+        self.set_interval(1.0, self.tick)
+
+    def tick(self):
+        self.count += 1
+        self.query_one("#line", Static).update(f"{self.count} seconds")
+
+Floor().run()
+"""
+"""What the framework costs with next to nothing on the screen: machines differ, so compare within one batch."""
 
 
 @dataclass(frozen=True)
@@ -210,9 +229,10 @@ def _become(command: list[str], home: Path) -> None:
 
 
 def cases(gpus: int, peers: list[str]) -> list[Case]:
-    """Ours, then the peers. Raises SystemExit for a peer that is not `name=command`."""
+    """Ours, the floor, then the peers. Raises SystemExit for a peer that is not `name=command`."""
     ours = [sys.executable, "-m", "decodetop", "demo", "--gpus", str(gpus)]
     found = [Case("decodetop: dashboard", ours), Case("decodetop: gpu pane zoomed", ours, keys="11")]
+    found.append(Case("floor: a bare Textual app, one line a second", [sys.executable, "-c", FLOOR]))
     for peer in peers:
         name, separator, command = peer.partition("=")
         if not separator:

@@ -430,3 +430,50 @@ def test_it_dies_with_its_parent() -> None:
 def test_a_wrong_option_is_said(options: dict[str, Any], says: str) -> None:
     with pytest.raises(DataError, match=says):
         start_server(**options)
+
+
+def test_what_is_not_http_is_answered_and_closed(fast: SimServer) -> None:
+    with socket.create_connection(("127.0.0.1", fast.port), timeout=5) as sock:
+        sock.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        seen = sock.recv(65536)
+    assert seen.startswith(b"HTTP/1.1 400 ")
+    assert ask(fast, "GET", "/ping").status == 200
+
+
+def test_requests_sent_ahead_are_answered_in_order(fast: SimServer) -> None:
+    data = json.dumps(stream_body(3)).encode()
+    with socket.create_connection(("127.0.0.1", fast.port), timeout=5) as sock:
+        first = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data
+        sock.sendall(first + b"GET /model_info HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        seen = b""
+        while piece := sock.recv(65536):
+            seen += piece
+    assert 0 < seen.index(b"data: [DONE]") < seen.index(b'"model_type"')
+
+
+def test_a_long_prompt_is_prefilled_in_chunks_and_decoding_waits(truth: Path) -> None:
+    with start_server(truth=truth, speed=4, more=["--context-length", "40000"]) as server:
+        together(server, [stream_body(300, seed=1), stream_body(2, prompt=20_000, seed=2)])
+    long, short = sorted(read_truth(truth), key=lambda line: -line.prompt_tokens)
+    pace = model.pace(1, graphs=True)
+    wait_ms = (long.sent_ns[0] - long.received_ns) / 1e6
+    assert wait_ms >= (2 * pace.first_token_ms(8192) + pace.first_token_ms(20_000 - 2 * 8192)) / 4
+    stalls = [(after - before) / 1e6 for before, after in pairwise(short.sent_ns)]
+    assert max(stalls) >= pace.first_token_ms(8192) / 4
+
+
+def test_requests_beyond_max_running_wait_in_the_queue(truth: Path) -> None:
+    with start_server(truth=truth, speed=4, more=["--max-running", "2"]) as server:
+        replies = together(server, [stream_body(30, seed=at) for at in range(1, 6)])
+        assert all(reply.done for reply in replies)
+    lines = sorted(read_truth(truth), key=lambda line: line.sent_ns[0])
+    for at, line in enumerate(lines[2:], 2):
+        assert sum(other.sent_ns[-1] < line.sent_ns[0] for other in lines[:at]) >= at - 1
+
+
+def test_beyond_the_captured_batch_it_falls_to_eager() -> None:
+    with start_server(speed=10, more=["--graph-max-batch", "2"]) as server:
+        together(server, [stream_body(30, seed=at) for at in range(1, 5)])
+        passes = samples(ask(server, "GET", "/metrics").body.decode(), "sglang:cuda_graph_passes_total")
+    modes = {dict(key)["mode"]: value for key, value in passes.items()}
+    assert modes["decode_none"] >= 20
