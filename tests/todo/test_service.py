@@ -299,6 +299,8 @@ async def test_a_half_written_file_keeps_the_last_good_list(tmp_path: Path) -> N
             assert contents(reading) == ["a"]
             assert reading.problem is not None and "is not a checklist" in reading.problem
             assert reading.problem_since_wall_ns == since
+        assert (await bench.outside(data)).problem is None
+        await bench.outside(data[:20])
         reading = await bench.do(AddTodo(content="b"))
         assert contents(reading) == ["a", "b"] and reading.unsaved == "the file is broken; tried again in a moment"
         assert bench.path.read_bytes() == data[:20], "whoever writes it may still be at it"

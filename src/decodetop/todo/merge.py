@@ -55,7 +55,8 @@ def likely_base(theirs: Document, versions: Sequence[Document]) -> Document:
 
     An editor's open buffer and an agent that rewrites its whole list don't know what was written since they read the
     file; measured against the newest version they would seem to take all of that back. The nearest version is the
-    base, the newest of equals or if it shares no item with any. A file of our own shape that is an older version to the letter was put back on purpose.
+    base; the newest of equals, or if it shares no item with any. A file of our own shape that is an older version to
+    the letter was put back on purpose.
     """
     newest = versions[-1]
     if "schema" in theirs.fields and any(_distance(with_ids(theirs), version) == 0 for version in versions):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -36,7 +36,7 @@ from decodetop.todo.reading import (
     TodoReading,
     UndoTodo,
 )
-from decodetop.todo.store import FILE_NAME, BrokenFileError, NewerSchemaError, TodoStore, salvaged
+from decodetop.todo.store import FILE_NAME, BrokenFileError, NewerSchemaError, Seen, TodoStore, salvaged
 from decodetop.todo.view import todo_of, todos_of
 from decodetop.todo.watch import watch_folder
 
@@ -198,35 +198,38 @@ class TodoService:
 
     async def _refresh(self, context: Context) -> None:
         """Take in what is on the disk, and write what is still only in memory."""
+        due = self._shown.unsaved is not None
+        versions, known = tuple(self._versions), None if due else self._bytes
         try:
-            data, self._question, trouble = await self._call(context, self._read)
+            data, seen, self._question, trouble = await self._call(context, lambda: self._read(versions, known))
+        except BrokenFileError as error:
+            self._broken(context, error)
         except DataError as error:
             self._trouble(context, str(error))
             return
-        due = self._shown.unsaved is not None
-        if not self._versions or data != self._bytes or due:
-            try:
-                seen = self._store.parse(data, self._versions)
-            except BrokenFileError as error:
-                self._broken(context, error)
-            else:
-                self._broken_since_ns = None
+        else:
+            self._bytes, self._broken_since_ns = data, None
+            if seen is not None:
                 now = self._now if self._versions else seen.document
                 self._take(seen.document, merge3(seen.base, now, seen.document))
                 due = due or (data is not None and not (seen.whole and same(self._now.items, seen.document.items)))
-            self._bytes = data
-        if self._broken_since_ns is None:
             self._trouble(context, self._missing(data, due) or self._newer() or trouble)
         if due:
             await self._save(context, due)
 
-    def _read(self) -> tuple[bytes | None, str | None, str | None]:
-        """The file's bytes, the investigation's question, and what is wrong with the question's file."""
+    def _read(
+        self, versions: Sequence[Document], known: bytes | None
+    ) -> tuple[bytes | None, Seen | None, str | None, str | None]:
+        """On the thread: the file's bytes, what is in them if they are not the `known` ones, the investigation's
+        question, and what is wrong with the question's file. Raises DataError.
+        """
         try:
             asked, trouble = question.read_question(self._folder), None
         except DataError as error:
             asked, trouble = None, str(error)
-        return self._store.read_bytes(), asked, trouble
+        data = self._store.read_bytes()
+        seen = None if versions and known is not None and data == known else self._store.parse(data, versions)
+        return data, seen, asked, trouble
 
     def _missing(self, data: bytes | None, due: bool) -> str | None:
         if data is not None or due or not self._now.items:
@@ -242,6 +245,7 @@ class TodoService:
 
     def _broken(self, context: Context, error: BrokenFileError) -> None:
         words = error.message
+        self._bytes = None
         if not self._versions:
             document = salvaged(error.data)
             self._take(document, document)
