@@ -81,8 +81,11 @@ def _old(state: State, t_ns: int) -> list[Span]:
     return [INDENT, Span(f"below: the last good reading, {age} old", "dim")]
 
 
-def note_of(state: State, source: str, width: int, *usual: str) -> tuple[str, str]:
-    """The words at the right of the title: trouble and age first, else as many of `usual` as fit, the first kept."""
+def note_of(state: State, source: str, width: int, *usual: str, paced: bool = False) -> tuple[str, str]:
+    """The words at the right of the title: trouble and age first, else as many of `usual` as fit, the first kept.
+
+    `paced` = the source reads at a steady pace, so that silence means something.
+    """
     lane = state.lane(source)
     if lane.failure is not None:
         word = FAILURE_WORDS[lane.failure.kind]
@@ -90,7 +93,7 @@ def note_of(state: State, source: str, width: int, *usual: str) -> tuple[str, st
         style = "dim" if lane.failure.kind == "absent" else "bad"
         return (word if age is None else f"{word}, last reading {words.duration(age)} old"), style
     age = state.age_s(source)
-    if age is not None and age > _stale_after_s(lane):
+    if paced and age is not None and age > _stale_after_s(lane):
         return f"stale: {words.duration(age)} old", "warn"
     return _joined(usual, width - _TITLE_CELLS), "dim"
 
@@ -105,7 +108,7 @@ def _joined(parts: Iterable[str], room: int) -> str:
 
 
 def _stale_after_s(lane: Lane) -> float:
-    """Three of the source's own periods, as seen in its history; sources that speak once never grow stale."""
+    """Three of the source's own periods, as seen in its history."""
     if len(lane.history) < 3:
         return float("inf")
     gap_ns = lane.history[-1].t_ns - lane.history[-2].t_ns

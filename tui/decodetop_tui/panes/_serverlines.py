@@ -69,12 +69,21 @@ def past_line(state: State, server: Server, width: int) -> list[Span]:
         seen = named(reading, server.endpoint)
         return None if seen is None else seen.generated_tok_s
 
-    past = history(state.lane("server"), state.now_ns, history_room(width - 30), tok_s)
+    past = history(state.lane("server"), state.now_ns, history_room(width - 22), tok_s)
+    label = f"  tok/s over {words.remaining(past.seconds)}"
     most = "" if past.high is None else f", most {words.rate(past.high)}"
-    return [INDENT, Span(past.text), Span(f"  tok/s, last {words.duration(past.seconds)}{most}", "dim")]
+    label += most if len(past.text) + len(label) + len(most) + 2 <= width else ""
+    return [INDENT, Span(past.text), Span(label, "dim")]
 
 
 def graphs(server: Server) -> Span:
     """CUDA graphs; off, or a batch outside the captured ones, is worth a look."""
     said = text.graphs(server)
     return Span(said, "" if said == words.UNKNOWN or (server.cuda_graph and "but" not in said) else "warn")
+
+
+def over(seconds: float | None) -> str:
+    """The interval a mean is over, in words."""
+    if seconds is None:
+        return "since start"
+    return f"in {words.number(seconds, 1)} s" if seconds < 9.95 else f"in {words.remaining(seconds)}"

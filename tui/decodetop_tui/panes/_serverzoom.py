@@ -96,9 +96,8 @@ def _latency(server: Server) -> list[Pair]:
 def _quantiles(name: str, latency: Latency | None) -> list[Pair]:
     if latency is None:
         return [pair(f"{name} mean", words.UNKNOWN, "ms", 7)]
-    over = "since start" if latency.over_s is None else f"in {words.duration(latency.over_s)}"
     return [
-        pair(f"{name} mean", words.significant(latency.mean_ms), f"ms {over}", 7),
+        pair(f"{name} mean", words.significant(latency.mean_ms), f"ms {_serverlines.over(latency.over_s)}", 7),
         pair(f"{name} p50 up to", words.significant(latency.p50_ms), "ms", 7),
         pair(f"{name} p99 up to", words.significant(latency.p99_ms), "ms", 7),
         pair(f"{name} count", words.compact(latency.count), "", 7),

@@ -115,4 +115,4 @@ def jitter(rank: RankSteps, most: int) -> str:
         return ""
     low, high = min(periods), max(periods)
     middle = (low + high) / 2
-    return ticks(periods, min(low, 0.9 * middle), max(high, 1.1 * middle))
+    return ticks(periods, min(low, 0.915 * middle), max(high, 1.115 * middle))

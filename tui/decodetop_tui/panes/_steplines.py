@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from decodetop.core import words
-from decodetop.steps.reading import RankSteps
+from decodetop.steps.reading import KINDS, LETTERS, RankSteps, TopKernel
 from decodetop_tui.paint import Span
-from decodetop_tui.panes._cells import join
+from decodetop_tui.panes._cells import clean, clip_middle, join
 from decodetop_tui.panes._page import INDENT
 from decodetop_tui.panes._stepbar import Part, bar, group_parts, jitter, kind_parts, real_bar
+from decodetop_tui.panes._table import Column, Table
 
 _IDLE_WORDS = {
     "host_late": "host late",
@@ -19,6 +20,15 @@ _IDLE_WORDS = {
     "device_gap": "device gap",
     "unknown": "unknown",
 }
+
+
+KERNELS = (
+    Column("letter", "", 1, 9),
+    Column("us", "us/step", 9, 9),
+    Column("share", "%", 5, 8),
+    Column("calls", "calls", 7, 6),
+    Column("name", "kernel", 20, 9, "<", grow=400),
+)
 
 
 def coverage_lines(ranks: tuple[RankSteps, ...]) -> list[list[Span]]:
@@ -39,6 +49,8 @@ def summary(rank: RankSteps, apart: bool) -> list[list[Span]]:
     """The real step and the profiled one, both named; in one line or two."""
     if apart:
         return [[INDENT, *_real(rank, "  (estimated from {})")], [INDENT, *_profiled(rank, True)]]
+    if rank.real is None:
+        return [[INDENT, *_tight(_profiled(rank, False)), Span("  no ITL beside this capture", "dim")]]
     return [[INDENT, *join([_tight(_real(rank, " est.")), _tight(_profiled(rank, False))], "  ")]]
 
 
@@ -72,7 +84,7 @@ def _profiled(rank: RankSteps, stretch: bool) -> list[Span]:
     if rank.idle_us is not None and period_ms > 0:
         line += [Span("  idle ", "dim"), Span(f"{0.1 * rank.idle_us / period_ms:3.0f} %")]
     if stretch and rank.real is not None and rank.real.step_ms > 0 and period_ms > 1.15 * rank.real.step_ms:
-        line.append(Span(f"  stretched {period_ms / rank.real.step_ms:.1f}x by the profiler", "dim"))
+        line.append(Span(f"  stretched {period_ms / rank.real.step_ms:.1f}x", "dim"))
     return line
 
 
@@ -128,3 +140,26 @@ def idle_lines(rank: RankSteps) -> list[list[Span]]:
     known = [(name, rank.idle_split_us.get(kind, 0.0)) for kind, name in _IDLE_WORDS.items()]
     parts = [f"{name} {us:,.0f}" for name, us in known if us > 0]
     return [[INDENT, Span("░", "kind.idle"), Span(" idle us  ", "dim"), Span(" · ".join(parts))]] if parts else []
+
+
+def kernel_cells(table: Table, kernel: TopKernel) -> dict[str, Span | str]:
+    """A kernel's line; of a long name both ends show."""
+    kind = kernel.kind if kernel.kind in KINDS else "other"
+    return {
+        "letter": Span(LETTERS[kind], f"kind.{kind}"),
+        "us": words.number(kernel.us_per_step, 1),
+        "share": words.number(100 * kernel.share, 1),
+        "calls": words.number(kernel.calls_per_step),
+        "name": clip_middle(clean(kernel.name), max(table.size("name"), 1)),
+    }
+
+
+def kernel_rows(width: int, rank: RankSteps, most: int) -> list[tuple[list[Span], str | None]]:
+    """The kernels that take most, under a header, where the pane has rows to spare."""
+    if not rank.top_kernels:
+        return []
+    table = Table(KERNELS, width, headed=True)
+    rows: list[tuple[list[Span], str | None]] = [([], None), (table.header(), None)]
+    for at, kernel in enumerate(rank.top_kernels[:most]):
+        rows.append((table.row(kernel_cells(table, kernel)), f"kernel:{at}"))
+    return rows

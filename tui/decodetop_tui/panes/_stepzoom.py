@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from decodetop.core import words
-from decodetop.steps.reading import KINDS, LETTERS, Capture, RankSteps, StepsReading, TopKernel
+from decodetop.steps.reading import Capture, RankSteps, StepsReading, TopKernel
 from decodetop_tui.paint import Span, View
-from decodetop_tui.panes._cells import clip_middle, wrap
+from decodetop_tui.panes._cells import cells, clean, clip_middle, wrap
 from decodetop_tui.panes._page import INDENT, Page
 from decodetop_tui.panes._stepbar import Part
 from decodetop_tui.panes._steplines import (
+    KERNELS,
     coverage_lines,
     estimated_line,
     idle_lines,
+    kernel_cells,
     parts_of,
     per_token,
     rank_bars,
@@ -128,17 +130,7 @@ def _kernels(page: Page, rank: RankSteps, view: View) -> None:
         return
     count = f"  {len(found)} of {len(rank.top_kernels)} match /{view.filter}" if wanted else ""
     page.heading(f"kernels of rank {rank.rank}", Span(count, "dim"))
-    table = Table(
-        (
-            Column("letter", "", 1, 9),
-            Column("us", "us/step", 9, 9),
-            Column("share", "%", 5, 8),
-            Column("calls", "calls", 7, 6),
-            Column("name", "kernel", 20, 9, "<", grow=400),
-        ),
-        page.width,
-        headed=True,
-    )
+    table = Table(KERNELS, page.width, headed=True)
     page.add(*table.header())
     for at, kernel in found:
         _kernel(page, table, kernel, f"kernel:{at}", open=view.cursor == f"kernel:{at}")
@@ -146,17 +138,8 @@ def _kernels(page: Page, rank: RankSteps, view: View) -> None:
 
 def _kernel(page: Page, table: Table, kernel: TopKernel, row: str, *, open: bool) -> None:
     """One line; the one under the cursor shows its whole name."""
-    kind = kernel.kind if kernel.kind in KINDS else "other"
-    name = clip_middle(kernel.name, table.size("name"))
-    cells: dict[str, Span | str] = {
-        "letter": Span(LETTERS[kind], f"kind.{kind}"),
-        "us": f"{kernel.us_per_step:,.1f}",
-        "share": f"{100 * kernel.share:.1f}",
-        "calls": words.number(kernel.calls_per_step),
-        "name": name,
-    }
-    page.add(*table.row(cells), row=row)
-    if open and name != kernel.name:
+    page.add(*table.row(kernel_cells(table, kernel)), row=row)
+    if open and cells(clean(kernel.name)) > table.size("name"):
         for line in wrap(kernel.name, max(page.width - 6, 1), _NAME_LINES):
             page.add(Span("      "), Span(line, "dim"), row=row)
 

@@ -57,22 +57,29 @@ def draw(state: State, view: View) -> Picture:
     if reading.progress is not None:
         page.extend(progress_lines(reading.progress, view))
     room = view.height - len(page.lines)
-    glance = view.cursor is None and not view.zoomed and bool(reading.runs)
-    if not (glance and room < len(reading.presets) + 1 + min(2, len(reading.runs))):
+    tight = bool(reading.runs) and not view.zoomed and room < len(reading.presets) + 1 + min(2, len(reading.runs))
+    if tight and view.cursor is not None and not view.cursor.startswith("run:") and room > 1:
+        _last_run(page, reading, view)
+    head = min(len(page.lines), max(view.height - 1, 0))
+    if not tight or view.cursor is not None:
         _presets(page, reading, view)
     _runs(page, reading, view)
     if view.zoomed:
         _benchzoom.details(page, reading, view)
-    return page.picture(note_of(state, "bench", view.width, *_note(reading)))
+    return page.picture(note_of(state, "bench", view.width, *_note(reading)), head)
+
+
+def _last_run(page: Page, reading: BenchReading, view: View) -> None:
+    """The newest run above the presets: what the key just pressed has brought."""
+    if reading.progress is None:
+        table = Table(RUNS, view.width, headed=False)
+        page.add(*table.row(_run(reading.runs[0], baseline(reading), reading, view)))
 
 
 def _note(reading: BenchReading) -> list[str]:
     base = "" if reading.baseline_id is None else f"baseline #{reading.baseline_id}"
-    return [
-        "running" if reading.progress is not None else "",
-        base,
-        f"{len(reading.runs)} runs" if reading.runs else "",
-    ]
+    count = len(reading.runs)
+    return ["running" if reading.progress is not None else "", base, f"{count} run{'s' * (count != 1)}" * (count > 0)]
 
 
 def progress_lines(under_way: Progress, view: View) -> list[list[Span]]:

@@ -71,6 +71,21 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         _LIMITS,
     ),
 }
+_FIELDS = (
+    ("dram", "dram_bandwidth_percent"),
+    ("SM", "sm_active_percent"),
+    ("tensor", "tensor_active_percent"),
+    ("busy", "utilization_percent"),
+    ("SM MHz", "sm_clock_mhz"),
+    ("mem MHz", "mem_clock_mhz"),
+    ("PCIe", "pcie_gen"),
+    ("used", "memory_used_bytes"),
+    ("free", "memory_free_bytes"),
+    ("power", "power_w"),
+    ("°C", "temperature_c"),
+    ("limits", "event_reasons"),
+)
+"""What a row may lack, by the field whose reason says why."""
 _SEVERITY = {"quiet": "dim", "info": "", "suspect": "warn", "alarm": "bad"}
 _RANK = ("quiet", "info", "suspect", "alarm")
 
@@ -93,15 +108,13 @@ def draw(state: State, view: View) -> Picture:
     reading = state.last("gpu", GpuReading)
     if reading is None or not reading.gpus:
         page.extend(_no_gpu(state, reading))
-        return page.picture(note_of(state, "gpu", view.width))
+        return page.picture(note_of(state, "gpu", view.width, paced=True))
     page.dim = state.lane("gpu").failure is not None
     head = _rows(page, state, reading, view)
     chosen = next((gpu for gpu in reading.gpus if view.cursor == f"gpu:{gpu.index}"), reading.gpus[0])
     if view.zoomed:
         _gpuzoom.details(page, state, reading, chosen)
-    elif view.focused:
-        page.extend(_gpuzoom.reasons(chosen, view.width))
-    return page.picture(note_of(state, "gpu", view.width, *_note(reading)), head)
+    return page.picture(note_of(state, "gpu", view.width, *_note(reading, chosen, view), paced=True), head)
 
 
 def _no_gpu(state: State, reading: GpuReading | None) -> list[list[Span]]:
@@ -113,13 +126,23 @@ def _no_gpu(state: State, reading: GpuReading | None) -> list[list[Span]]:
     return lines
 
 
-def _note(reading: GpuReading) -> list[str]:
+def _note(reading: GpuReading, chosen: Gpu, view: View) -> list[str]:
+    """The cards and the driver; in focus, first why figures of the row under the cursor are unknown."""
     names: dict[str, int] = {}
     for gpu in reading.gpus:
         name = text.short_name(gpu.name) if gpu.name else "unknown"
         names[name] = names.get(name, 0) + 1
     found = ", ".join(f"{count}x {name}" for name, count in names.items())
-    return [found, f"driver {reading.driver_version}" if reading.driver_version else ""]
+    why = _why_unknown(chosen) if view.focused and not view.zoomed else ""
+    return [why, found, f"driver {reading.driver_version}" if reading.driver_version else ""]
+
+
+def _why_unknown(gpu: Gpu) -> str:
+    missing = [(word, gpu.reasons[field]) for word, field in _FIELDS if field in gpu.reasons]
+    if not missing:
+        return ""
+    first = missing[0][1]
+    return f"{words.UNKNOWN} {', '.join(word for word, why in missing if why == first)}: {first}"
 
 
 def _rows(page: Page, state: State, reading: GpuReading, view: View) -> int:
@@ -232,7 +255,7 @@ def _past(state: State, gpu: Gpu, room: int) -> tuple[str, str]:
 
     past = history(state.lane("gpu"), state.now_ns, room, value, 100.0)
     word = "dram" if field == "dram_bandwidth_percent" else "busy"
-    return past.text, f"{word} %, last {words.duration(past.seconds)}"
+    return past.text, f"{word} % over {words.remaining(past.seconds)}"
 
 
 def _past_line(state: State, gpu: Gpu, width: int) -> list[Span]:

@@ -8,7 +8,7 @@ from decodetop.core import words
 from decodetop.core.sample import Reading
 from decodetop.core.state import State
 from decodetop.findings.rules import CORE_BOUND_PERCENT
-from decodetop.host.reading import HostProcess, HostReading
+from decodetop.host.reading import Disk, HostProcess, HostReading
 from decodetop_tui.paint import Picture, Span, View
 from decodetop_tui.panes._cells import clip_middle
 from decodetop_tui.panes._lines import history, history_room
@@ -46,13 +46,13 @@ def draw(state: State, view: View) -> Picture:
     page.extend(trouble(state, "host", view))
     reading = state.last("host", HostReading)
     if reading is None:
-        return page.picture(note_of(state, "host", view.width))
+        return page.picture(note_of(state, "host", view.width, paced=True))
     page.dim = state.lane("host").failure is not None
     if view.zoomed:
         _zoomed(page, state, reading, view)
     else:
         _compact(page, reading, view)
-    return page.picture(note_of(state, "host", view.width, *_note(reading, view)))
+    return page.picture(note_of(state, "host", view.width, *_note(reading, view), paced=True))
 
 
 def _note(reading: HostReading, view: View) -> list[str]:
@@ -90,11 +90,23 @@ def _pairs(reading: HostReading) -> list[Pair]:
         items.append(pair("swap", words.gib(reading.swap_used_bytes), "GiB", 5, "warn"))
     if reading.cpu_steal_percent is not None and reading.cpu_steal_percent >= 1:
         items.append(pair("steal", f"{reading.cpu_steal_percent:.0f}", "%", 3, "warn"))
-    for disk in sorted(reading.disks, key=lambda disk: disk.free_bytes):
+    for label, disk in _disks(reading):
         low = disk.free_bytes < LOW_DISK * disk.total_bytes
-        items.append(pair(f"{disk.role} dir", words.gib(disk.free_bytes, 0), "GiB free", 4, "warn" if low else ""))
+        items.append(pair(label, words.gib(disk.free_bytes, 0), "GiB free", 4, "warn" if low else ""))
     items.append(pair("busiest core", words.number_plain(reading.cpu_max_core_percent), "%", 3))
     return items
+
+
+def _disks(reading: HostReading) -> list[tuple[str, Disk]]:
+    """Each disk once, the fullest first, with what lies on it."""
+    found: dict[tuple[int, int], tuple[list[str], Disk]] = {}
+    for disk in reading.disks:
+        same = disk.total_bytes, disk.free_bytes >> 26  # one disk read twice differs by what was written meanwhile
+        found.setdefault(same, ([], disk))[0].append(disk.role)
+    disks = sorted(found.values(), key=lambda roles_disk: roles_disk[1].free_bytes)
+    if len(disks) == 1 and len(disks[0][0]) > 1:
+        return [("disk", disks[0][1])]
+    return [(f"{', '.join(roles)} dir", disk) for roles, disk in disks]
 
 
 def _of_total(used: int | None, total: int | None) -> str:
@@ -138,7 +150,7 @@ def _zoomed(page: Page, state: State, reading: HostReading, view: View) -> None:
     room = history_room(view.width - 32)
     for label, field in (("cpu", "cpu_percent"), ("busiest core", "cpu_max_core_percent")):
         past = history(state.lane("host"), state.now_ns, room, partial(_figure, field), 100.0)
-        page.add(INDENT, Span(past.text), Span(f"  {label} %, last {words.duration(past.seconds)}", "dim"))
+        page.add(INDENT, Span(past.text), Span(f"  {label} % over {words.remaining(past.seconds)}", "dim"))
     _cores(page, reading, view)
     schedulers = MODES[view.mode % len(MODES)] == "schedulers"
     wanted = view.filter.lower()

@@ -9,6 +9,7 @@ from decodetop.server import text
 from decodetop.server.reading import Latency, Server, ServerReading
 from decodetop_tui.paint import Picture, Span, View
 from decodetop_tui.panes import _serverlines, _serverzoom
+from decodetop_tui.panes._cells import wrap
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
 from decodetop_tui.panes._table import Pair, flow, pair, spans_of
 
@@ -34,13 +35,13 @@ def draw(state: State, view: View) -> Picture:
     page.extend(trouble(state, "server", view))
     reading = state.last("server", ServerReading)
     if reading is None:
-        return page.picture(note_of(state, "server", view.width))
+        return page.picture(note_of(state, "server", view.width, paced=True))
     server = current(reading)
     if server is None:
         page.add(INDENT, Span("no inference server found"))
         page.add(INDENT, Span(f"searched: {', '.join(reading.searched) or 'nothing'}", "dim"))
         page.add(INDENT, Span("start one, or name it: --endpoint http://127.0.0.1:30000", "dim"))
-        return page.picture(note_of(state, "server", view.width))
+        return page.picture(note_of(state, "server", view.width, paced=True))
     if server.status != "up":
         page.extend(_serverlines.status_lines(state, server))
     page.dim = state.lane("server").failure is not None or server.status != "up"
@@ -48,7 +49,7 @@ def draw(state: State, view: View) -> Picture:
         _serverzoom.draw(page, state, reading, server, view, MODES[view.mode % len(MODES)])
     elif server.status == "up":
         _compact(page, state, server, view)
-    return page.picture(note_of(state, "server", view.width, *_note(reading, server)))
+    return page.picture(note_of(state, "server", view.width, *_note(reading, server), paced=True))
 
 
 def current(reading: ServerReading | None) -> Server | None:
@@ -76,6 +77,30 @@ def _compact(page: Page, state: State, server: Server, view: View) -> None:
     page.extend([*live, *settings][: max(room, 1)])
     if room > len(live) + len(settings):
         page.add(*_serverlines.past_line(state, server, view.width))
+    spare = view.height - len(page.lines) - 1
+    if spare > 1:
+        page.blank()
+        page.extend(_more(server, view.width)[:spare])
+
+
+def _more(server: Server, width: int) -> list[list[Span]]:
+    """What a tall pane has room for: spreads, cache hits, flags in force otherwise than asked, the command."""
+    hits = None if server.prefix_hit_rate is None else 100 * server.prefix_hit_rate
+    facts = [
+        ("ITL", ", ".join(part for part in (text.latency(server.itl), text.quantiles(server.itl)) if part)),
+        ("TTFT", ", ".join(part for part in (text.latency(server.ttft), text.quantiles(server.ttft)) if part)),
+        ("prefix hits", words.percent(hits, 1)),
+        ("context", f"{words.number(server.context_length)} tokens"),
+    ]
+    facts += [
+        ("differs", f"{flag}: asked {asked}, runs {runs}")
+        for flag, asked, runs, other in text.flag_rows(server)
+        if other
+    ]
+    lines = [[INDENT, Span(f"{label:<12}", "dim"), Span(said)] for label, said in facts]
+    for at, line in enumerate(wrap(text.command(server), max(width - 16, 1), 8)):
+        lines.append([INDENT, Span(f"{'' if at else 'command':<12}", "dim"), Span(line, "dim")])
+    return lines
 
 
 def _decode(server: Server) -> Pair:
@@ -122,12 +147,8 @@ def _interval(server: Server) -> str:
         return ""
     if len(seen) > 1:
         parts = [(word, one) for word, one in (("ITL", server.itl), ("TTFT", server.ttft)) if one is not None]
-        return ", ".join(f"{word} {_over(one.over_s)}" for word, one in parts)
-    return _over(seen.pop())
-
-
-def _over(seconds: float | None) -> str:
-    return "since start" if seconds is None else f"in {words.number_plain(seconds)} s"
+        return ", ".join(f"{word} {_serverlines.over(one.over_s)}" for word, one in parts)
+    return _serverlines.over(seen.pop())
 
 
 def _tight(server: Server, width: int) -> list[list[Span]]:

@@ -18,6 +18,7 @@ from decodetop_tui.panes._steplines import (
     coverage_lines,
     estimated_line,
     idle_lines,
+    kernel_rows,
     parts_of,
     per_token,
     rank_bars,
@@ -107,20 +108,24 @@ def _compact(page: Page, capture: Capture, view: View, mode: str) -> None:
         return
     first = ranks[0]
     room = view.height - len(page.lines)
-    page.extend(coverage_lines(ranks)[: max(1, room - 1)])
-    legend = _legend(first, mode, view.width, capture.report.accept_length)
-    split = room >= 3 + len(ranks) + len(legend)
-    page.extend(summary(first, apart=split))
+    problems = coverage_lines(ranks)
+    page.extend(problems[: max(1, room - 1)])
+    legend = _legend(first, mode, view.width, capture.report.accept_length) if first.coverage.ok else []
+    full = 2 + len(problems) + len(ranks) + len(legend)
+    page.extend(summary(first, apart=room >= full))
     if not first.coverage.ok:
         return
-    spare = room - 2 * split - len(ranks) - len(legend)
     estimated = estimated_line(first, len(ranks), view.width)
-    if estimated and spare > 0 and split:
+    if estimated and room > full:
         page.add(*estimated)
-    page.extend_rows(rank_bars(ranks, mode, view.width))
+    # a small pane keeps a row for the legend: letters alone say little
+    page.extend_rows(rank_bars(ranks, mode, view.width)[: max(1, view.height - len(page.lines) - 1)])
     page.extend(legend)
     if len(page.lines) < view.height:
         page.extend(idle_lines(first))
+    spare = view.height - len(page.lines) - 2
+    if spare > 0:
+        page.extend_rows(kernel_rows(page.width, first, spare))
 
 
 def _legend_columns(width: int) -> int:
@@ -134,12 +139,12 @@ def _legend(rank: RankSteps, mode: str, width: int, accept_length: float | None)
     size = (width - 2) // columns
     figures = [words.UNKNOWN if tokens is None else f"{part.us / tokens:,.0f}" for part in parts]
     us_room = max(map(len, figures), default=0)
-    name_room = max(1, size - us_room - 14)
+    shares = [f"{100 * part.share:.0f} %" for part in parts]
+    share_room = max(map(len, shares), default=0)
+    name_room = max(1, size - us_room - share_room - 9)
     boxes = []
-    for part, us in zip(parts, figures, strict=True):
+    for part, us, share in zip(parts, figures, shares, strict=True):
         name = Span(f" {pad(part.name if cells(part.name) <= name_room else part.short, name_room)} ")
-        share = Span(f"{100 * part.share:3.0f} %")
-        boxes.append(
-            boxed([Span(part.letter, part.style), name, Span(f"{us:>{us_room}}"), Span(" us ", "dim"), share], size)
-        )
+        line = [Span(part.letter, part.style), name, Span(f"{us:>{us_room}}"), Span(" us ", "dim")]
+        boxes.append(boxed([*line, Span(f"{share:>{share_room}}")], size))
     return [[INDENT, *chain(*boxes[at : at + columns])] for at in range(0, len(boxes), columns)]

@@ -47,19 +47,39 @@ def draw(state: State, view: View) -> Picture:
     head = len(page.lines)
     if not shown:
         page.extend(_nothing(reading, view))
-    room = view.height - head
-    roomy = len(shown) + sum(1 for todo in shown if todo.status == "in_progress" and _latest(todo)) <= room
     if view.cursor is None and not view.zoomed:
-        shown = _window(shown, room)
+        shown = _window(shown, view.height - head)
+    depth = len(_DEPTHS) - 1 if view.zoomed else _depth_that_fits(shown, view, view.height - head)
     for todo in shown:
-        _item(page, todo, view)
-        if view.zoomed:
-            _details(page, todo)
-        elif roomy and todo.status == "in_progress" and _latest(todo):
-            page.add(Span("    " + "  " * todo.depth), Span(_latest(todo), "dim"), row=todo.id)
+        _item(page, todo, view, why=depth < len(_DEPTHS) - 1)
+        _below(page, todo, depth)
     if view.zoomed:
         _gone(page, reading)
     return page.picture(note_of(state, "todo", view.width, *_note(reading)), head)
+
+
+_DEPTHS = ("words only", "a line below what is in progress", "all of what is in progress", "all of all")
+"""How much stands below the items; a pane with rows to spare goes deeper."""
+
+
+def _depth_that_fits(shown: list[Todo], view: View, room: int) -> int:
+    best = 0
+    for depth in range(1, len(_DEPTHS)):
+        page = Page(view)
+        for todo in shown:
+            _below(page, todo, depth)
+        if len(shown) + len(page.lines) > room:
+            break
+        best = depth
+    return best
+
+
+def _below(page: Page, todo: Todo, depth: int) -> None:
+    running = todo.status == "in_progress"
+    if depth == len(_DEPTHS) - 1 or (depth == 2 and running):
+        _details(page, todo)
+    elif depth == 1 and running and _latest(todo):
+        page.add(Span("    " + "  " * min(todo.depth, 8)), Span(_latest(todo), "dim"), row=todo.id)
 
 
 def _problems(reading: TodoReading) -> list[list[Span]]:
@@ -127,7 +147,7 @@ def _why(todo: Todo) -> str:
     return todo.reason or failed or (todo.notes or "").partition("\n")[0]
 
 
-def _item(page: Page, todo: Todo, view: View) -> None:
+def _item(page: Page, todo: Todo, view: View, *, why: bool) -> None:
     """Mark, words, priority at the right; a closed one says why. Zoomed, long words wrap."""
     mark_style, style = _STYLES.get(todo.status, ("warn", ""))
     tag, tag_style = _PRIORITIES.get(todo.priority or "", (clip(clean(todo.priority or ""), 8), "dim"))
@@ -142,7 +162,7 @@ def _item(page: Page, todo: Todo, view: View) -> None:
         lead = Span(f"{text.mark(todo)} " if first else "  ", mark_style)
         marked = Span("*" if first and todo.id in view.marks else " ", "key")
         body = [Span(line, style)]
-        if at == len(lines) - 1 and not view.zoomed and _why(todo):
+        if why and at == len(lines) - 1 and _why(todo):
             body = _with_why(line, style, clean(_why(todo)), room)
         last = Span("  " + pad(tag, tag_room, ">"), tag_style) if first and tag_room else Span("")
         page.add(Span(" "), marked, Span(indent), lead, *exactly(body, room), last, row=todo.id)

@@ -1,0 +1,155 @@
+"""What the colours say: one loud number a row, trouble in words, old figures dim."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from decodetop.core.clock import SECOND_NS
+from decodetop.core.sample import Failure
+from decodetop.core.state import State
+from decodetop.gpu.reading import GpuReading
+from decodetop.server.reading import ServerReading
+from decodetop.steps.reading import KINDS
+from decodetop_tui.paint import Line, Picture, View
+from decodetop_tui.pane import PaneModule
+from decodetop_tui.panes import bench, gpu, host, server, steps, todo
+from decodetop_tui.theme import ROLES
+from support import states
+
+PANES: dict[str, PaneModule] = {
+    "gpu": gpu,
+    "server": server,
+    "todo": todo,
+    "bench": bench,
+    "steps": steps,
+    "host": host,
+}
+VIEWS = (View(80, 3), View(120, 12), View(200, 12), View(120, 40, focused=True, zoomed=True))
+
+
+def text(line: Line) -> str:
+    return "".join(span.text for span in line)
+
+
+def whole(picture: Picture) -> str:
+    return "\n".join(map(text, picture.lines))
+
+
+@pytest.mark.parametrize("name", PANES)
+@pytest.mark.parametrize("view", VIEWS)
+def test_one_loud_number_a_row(name: str, view: View) -> None:
+    for state in (states.box(60), states.box(5, gpu_count=8, busy_bench=True, server_count=2), states.bare()):
+        for line in PANES[name].draw(state, view).lines:
+            loud = [span.text for span in line if span.style == "loud" and any(char.isdigit() for char in span.text)]
+            assert len(loud) <= 1, text(line)
+
+
+@pytest.mark.parametrize("name", PANES)
+def test_every_style_is_a_role_of_the_theme(name: str) -> None:
+    known = {"", *ROLES, *(f"kind.{kind}" for kind in KINDS)}
+    for state in (states.box(60, busy_bench=True), states.bare()):
+        for view in VIEWS:
+            picture = PANES[name].draw(state, view)
+            assert {span.style for line in picture.lines for span in line} | {picture.note_style} <= known
+
+
+@pytest.mark.parametrize("name", ("gpu", "server", "host"))
+def test_old_figures_are_dim_and_their_age_is_told(name: str) -> None:
+    state = states.fail(states.box(30), name, Failure(kind="stalled", message="no answer within 2 s"), 31)
+    picture = PANES[name].draw(replace(state, now_ns=75 * SECOND_NS), View(120, 12))
+    assert picture.note == "stalled, last reading 45 s old"
+    assert picture.note_style == "bad"
+    assert text(picture.lines[0]).strip() == "stalled: no answer within 2 s"
+    assert {span.style for line in picture.lines[1:] for span in line} <= {"dim"}
+
+
+@pytest.mark.parametrize("name", ("gpu", "server", "host"))
+def test_silence_of_a_steady_source_is_stale(name: str) -> None:
+    quiet = replace(states.box(30), now_ns=60 * SECOND_NS)
+    assert PANES[name].draw(quiet, View(120, 12)).note == "stale: 30 s old"
+
+
+@pytest.mark.parametrize("name", ("todo", "bench", "steps"))
+def test_silence_of_the_others_is_normal(name: str) -> None:
+    quiet = replace(states.box(30), now_ns=9000 * SECOND_NS)
+    assert "stale" not in PANES[name].draw(quiet, View(120, 12)).note
+
+
+def test_each_kind_of_failure_has_its_word() -> None:
+    words = set()
+    for kind in ("absent", "denied", "lost", "stalled", "broken"):
+        state = states.fail(states.empty(), "gpu", Failure(kind=kind, message="m", hint="do this"))  # type: ignore[arg-type]
+        picture = gpu.draw(state, View(80, 5))
+        assert "do this" in whole(picture)
+        words.add(picture.note)
+    assert words == {"not available", "no access", "lost", "stalled", "failed"}
+
+
+def test_unknown_is_a_dash_and_its_reason_stands_in_the_title_in_focus() -> None:
+    reading = states.gpus(1)
+    blind = replace(
+        reading.gpus[0], dram_bandwidth_percent=None, reasons={"dram_bandwidth_percent": "needs Hopper or later"}
+    )
+    state = states.put(states.empty(), {"gpu": GpuReading(gpus=(blind,))}, 1)
+    focused = gpu.draw(state, View(120, 3, focused=True, cursor="gpu:0"))
+    assert "–" in text(focused.lines[1])
+    assert focused.note.startswith("– dram: needs Hopper or later")
+    loud = [span.text.strip() for span in focused.lines[1] if span.style == "loud"]
+    assert loud == ["80 %"]  # utilisation, where there is no better number
+
+
+def test_gpus_of_other_servers_are_dim() -> None:
+    lines = gpu.draw(states.box(5), View(120, 3)).lines
+    assert {span.style for span in lines[2] if span.text.strip()} == {"", "dim"} or {
+        span.style for span in lines[2]
+    } <= {"dim", ""}
+    assert "(not this server's)" in text(lines[2])
+    assert any(span.style == "loud" for span in lines[1])
+    assert not any(span.style == "loud" for span in lines[2])
+
+
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        ("starting", "starting"),
+        ("needs_key", "up, needs a key"),
+        ("down", "down"),
+        ("hung", "hung"),
+        ("not_a_server", "not an inference server"),
+    ],
+)
+def test_a_server_without_figures_says_why(status: str, word: str) -> None:
+    one = replace(states.servers().servers[0], status=status, status_message="as seen")
+    state = states.box(20)
+    for second in range(21, 41):
+        state = states.put(state, {"server": ServerReading(servers=(one,), current=one.endpoint)}, second)
+    shown = whole(server.draw(state, View(80, 4)))
+    assert shown.strip().startswith(f"{word} for 19 s")
+    assert "as seen" in shown
+    assert "tok/s" not in shown
+
+
+def test_rows_do_not_depend_on_focus() -> None:
+    """Else the cursor would jump when a pane is left and entered again."""
+    state = states.box(5, busy_bench=True)
+    for name, cursor in (("todo", "t4"), ("bench", "preset:long"), ("gpu", "gpu:1"), ("steps", "rank:0")):
+        for height in (1, 2, 4, 9):
+            rows = [PANES[name].draw(state, View(80, height, focused=on, cursor=cursor)).rows for on in (True, False)]
+            assert rows[0] == rows[1], (name, height)
+            assert cursor in rows[0]
+
+
+def test_what_is_in_progress_is_in_sight_before_the_list_is_touched() -> None:
+    items = tuple(replace(states.TODOS[1], id=f"p{n}", content=f"item {n}") for n in range(20))
+    running = replace(states.TODOS[0], id="now")
+    state: State = states.put(states.empty(), {"todo": states.todos((*items, running))}, 1)
+    picture = todo.draw(state, View(60, 4))
+    assert "now" in picture.rows[:4]
+
+
+def test_the_last_run_stays_in_sight_over_a_short_list_of_presets() -> None:
+    picture = bench.draw(states.box(5), View(80, 2, focused=True, cursor="preset:single"))
+    assert "51.7" in text(picture.lines[0])
+    assert picture.header_lines == 1
+    assert picture.rows[0] is None
