@@ -48,6 +48,7 @@ class FakeGpu:
     pcie_gen_max: int = 5
     pcie_width_max: int = 16
     pcie_gen_device_max: int = 5
+    pcie_kb_s: tuple[int, int] = (3516, 547)
     persistence: bool = True
     mig: bool = False
     fields: dict[int, float] = field(
@@ -145,6 +146,9 @@ class FakeLibrary:
 
     def temperature_threshold(self, gpu: tuple[int, int], which: int) -> int:
         return int(self._of(gpu, "temperature_threshold"))
+
+    def pcie_kb_s(self, gpu: tuple[int, int], counter: int) -> int:
+        return int(self._of(gpu, "pcie_kb_s")[counter])
 
     def fields(self, gpu: tuple[int, int], asked: Sequence[tuple[int, int]]) -> list[float | NvmlError]:
         assert asked, "NVML refuses an empty list"

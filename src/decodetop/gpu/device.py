@@ -21,7 +21,9 @@ RETRY_NS = 5 * SECOND_NS
 
 _PCI_BUSES = (1, 2)
 _UNIFIED_NAMES = ("GB10", "Orin", "Xavier", "Thor", "Tegra", "Jetson")
-_NOT_MEASURED = ("index", "state", "state_message", "state_since_ns", "memory_is_unified", "xids", "reasons")
+_NOT_MEASURED = (
+    *("index", "state", "state_message", "state_since_ns", "memory_is_unified", "pcie_traffic", "xids", "reasons"),
+)
 MEASURED = tuple(field for field in Gpu.__struct_fields__ if field not in _NOT_MEASURED)
 
 
@@ -74,6 +76,11 @@ class Device:
                 self._over, self._open_due_ns = error, now_ns + SLOW_NS
             raise
 
+    @property
+    def without_gpm(self) -> bool:
+        """It answers, and has no GPM."""
+        return self._over is None and self._gpm is not None and self._gpm.refused
+
     def close(self) -> None:
         """Free what the session lent; before its shutdown."""
         if self._gpm is not None:
@@ -87,7 +94,8 @@ class Device:
         self._ask_all(CORE, now_ns)
         self._check_alive()
         if not self._quiet() and now_ns >= self._slow_due_ns:
-            self._ask_all((*SLOW, self._fields), now_ns)
+            unanswered = [ask for ask in STATIC if any(field not in self._values for field in ask.fields)]
+            self._ask_all((*unanswered, *SLOW, self._fields), now_ns)
             # GPUs take turns, so that rounds cost about the same
             first = self._slow_due_ns == 0
             self._slow_due_ns = now_ns + (SLOW_NS - SECOND_NS * (self.index % 10) if first else SLOW_NS)
@@ -181,6 +189,7 @@ class Device:
         self.asking = "GPM"
         for field, answer in self._gpm.read(now_ns).items():
             self._keep(field, answer)
+        self._values["pcie_traffic"] = "gpm" if "pcie_rx_bytes_s" in self._values else None
 
     def _read_processes(self, now_ns: int) -> None:
         """Only when memory moved or a process ended: the list costs milliseconds on some drivers."""

@@ -71,6 +71,11 @@ class Gpm:
             self._before_ns = None
             return dict.fromkeys(FIELDS, error)
 
+    @property
+    def refused(self) -> bool:
+        """This GPU has no GPM."""
+        return self._refused is not None
+
     def close(self) -> None:
         """Free the samples while the session still lives."""
         samples, self._samples = self._samples, []

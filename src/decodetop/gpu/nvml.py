@@ -18,6 +18,7 @@ from decodetop.gpu.library import Clock, Handle, Memory
 _CLOCKS: dict[Clock, int] = {"sm": 1, "mem": 2}
 _NVLINK_CAPABILITY = 2
 _MEMORY_FORMS = OTHER_FORM | {UNKNOWN}
+_OTHER_CALL = OTHER_FORM | {NOT_SUPPORTED, 2}
 _XID = 0x8
 
 
@@ -173,6 +174,10 @@ class Nvml:
     def pcie_gen_device_max(self, gpu: Handle) -> int:
         return int(self._ask("nvmlDeviceGetGpuMaxPcieLinkGeneration", gpu))
 
+    def pcie_kb_s(self, gpu: Handle, counter: int) -> int:
+        """0 sent by the GPU, 1 received; watches the link for 20 ms."""
+        return int(self._ask("nvmlDeviceGetPcieThroughput", gpu, counter))
+
     def persistence(self, gpu: Handle) -> bool:
         return bool(self._ask("nvmlDeviceGetPersistenceMode", gpu))
 
@@ -271,14 +276,17 @@ class Nvml:
         return float(seen) if kind == 0 else int(seen)
 
     def _ask_either(self, new: tuple[Any, ...], old: tuple[Any, ...]) -> Any:
-        if new[0] not in self._absent:
-            try:
-                return self._ask(*new)
-            except NvmlError as error:
-                if error.code not in OTHER_FORM:
-                    raise
-                self._absent.add(new[0])
-        return self._ask(*old)
+        """The newer call, or the older where the driver has no such call or answers only the older form."""
+        if new[0] in self._absent:
+            return self._ask(*old)
+        try:
+            return self._ask(*new)
+        except NvmlError as error:
+            if error.code not in _OTHER_CALL:
+                raise
+        answer = self._ask(*old)
+        self._absent.add(new[0])
+        return answer
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         """One call. pynvml's errors can be neither hashed nor compared, so only their number goes on.

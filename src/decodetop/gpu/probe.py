@@ -20,6 +20,7 @@ from decodetop.gpu.reading import Gpu, GpuReading, Xid
 from decodetop.gpu.rounds import Rounds
 from decodetop.gpu.rows import Bad, Rows
 from decodetop.gpu.session import Box, Session
+from decodetop.gpu.traffic import Traffic
 
 CALL_DEADLINE_S = 2.0
 """One GPU's figures take about 4 ms on an H200; nvidia-smi beside us can hold the driver for half a second."""
@@ -62,6 +63,7 @@ class GpuProbe:
         self._opening: asyncio.Future[Session] | None = None
         self._rows = Rows()
         self._box: Box | None = None
+        self._traffic: Traffic | None = None
         self._xids: dict[str, tuple[Xid, ...]] = {}
         self._reopens = 0
         self._reopen_ns: int | None = None
@@ -80,6 +82,8 @@ class GpuProbe:
         if isinstance(box, Box):
             self._box = box
         gpus = self._gpus(session, outcomes)
+        if self._traffic is not None and not self._quiet():
+            self._traffic.begin(session.devices)
         self._plan_reopen(session, gpus)
         return GpuReading(
             gpus=gpus,
@@ -95,6 +99,9 @@ class GpuProbe:
     async def close(self) -> None:
         """Ends the session unless a call of it still hangs; never waits long."""
         session, self._session = self._session, None
+        if self._traffic is not None and self._traffic.running is not None:
+            with suppress(Late):
+                await within(self._clock, CALL_DEADLINE_S, self._traffic.running)
         if session is not None and not self._rounds.busy:
             # a driver that hangs does not hold up the exit
             with suppress(Late):
@@ -110,6 +117,7 @@ class GpuProbe:
             opening = self._opening
             try:
                 self._session = await within(self._clock, OPEN_DEADLINE_S, opening)
+                self._traffic = Traffic(self._session.nvml, self._clock, self._rounds.call)
             except Late as late:
                 message = f"nvmlInit has not returned for {OPEN_DEADLINE_S:g} s"
                 hint = "the driver hangs, or wakes its GPUs (persistence mode off); dmesg says more"
@@ -149,7 +157,7 @@ class GpuProbe:
     def _row(self, device: Device, outcome: _Outcome | NvmlError | None) -> Gpu | Bad:
         now_ns = self._clock.now_ns()
         if isinstance(outcome, Gpu):
-            return outcome
+            return outcome if self._traffic is None else self._traffic.add(device, outcome)
         if isinstance(outcome, NvmlError):
             return Bad(state_of(outcome.code), words(outcome.code), now_ns)
         return Bad("stalled", f"no answer when asked for {device.asking}", self._rounds.stuck.get(device, now_ns))

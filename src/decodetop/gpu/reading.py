@@ -44,6 +44,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     `memory_busy_percent` is NVML's utilization.memory: the share of time the memory was busy, not bandwidth.
     `dram_bandwidth_percent` is GPM metric 10: share of the theoretical bandwidth.
     `pcie_gen_max` is what this card reaches in this slot, `pcie_gen_device_max` what the card alone could.
+    `pcie_tx_bytes_s` and rx are means since the last reading (`pcie_traffic` gpm) or a watch of 20 ms (sample).
     A lost GPU keeps the index it had. `energy_j` counts from the driver's load, `time_limited_ns[reason]` too.
     `recovery_action` is what the driver asks for, None while it asks for nothing or can't say (then with a reason).
     """
@@ -71,6 +72,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     pcie_width_max: int | None = None
     pcie_tx_bytes_s: float | None = None
     pcie_rx_bytes_s: float | None = None
+    pcie_traffic: Literal["gpm", "sample"] | None = None
     pcie_replays: int | None = None
 
     memory_used_bytes: int | None = None
