@@ -136,6 +136,7 @@ def test_quantiles_of_nothing() -> None:
 
 
 CLEAN = [record(), record(1, start_ms=300)]
+LONG = [record(), record(1, start_ms=3000)]
 
 
 def test_a_clean_run_has_an_info_only() -> None:
@@ -152,9 +153,12 @@ GATES: dict[str, tuple[Result, str, str]] = {
     "no token counts": (result([record(output_tokens=None), record(1)]), "tokens_unknown", "suspect"),
     "longer prompts": (result([record(prompt_tokens=140), record(1, prompt_tokens=140)]), "prompt_length", "suspect"),
     "cached": (result([record(cached_tokens=100), record(1)]), "cached_tokens", "suspect"),
-    "slow loop": (result(CLEAN, loop_lag_ms_p99=6.0), "client_bound", "suspect"),
-    "very slow loop": (result(CLEAN, loop_lag_ms_p99=80.0), "client_bound", "invalid"),
-    "late sends": (result([record(due_ns=-30 * MS), record(1, start_ms=300)]), "client_bound", "invalid"),
+    "slow loop": (result(LONG, loop_lag_ms_p99=6.0), "client_bound", "suspect"),
+    "very slow loop": (result(LONG, loop_lag_ms_p99=80.0), "client_bound", "invalid"),
+    "late sends": (result([record(due_ns=-30 * MS), LONG[1]]), "client_bound", "suspect"),
+    "very late sends": (result([record(due_ns=-80 * MS), LONG[1]]), "client_bound", "invalid"),
+    "a busy client": (result(LONG, cpu_percent=80.0), "client_bound", "suspect"),
+    "a saturated client": (result(LONG, cpu_percent=99.0), "client_bound", "invalid"),
 }
 
 
@@ -164,12 +168,9 @@ def test_gates(name: str) -> None:
     assert names(seen).get(gate) == severity
 
 
-def test_client_cpu_counts_in_runs_that_are_long_enough() -> None:
-    assert "client_bound" not in names(result(CLEAN, cpu_percent=99.0))
-    long = [record(), record(1, start_ms=3000)]
-    assert names(result(long, cpu_percent=99.0))["client_bound"] == "invalid"
-    assert names(result(long, cpu_percent=80.0))["client_bound"] == "suspect"
-    assert "client_bound" not in names(result(long, cpu_percent=60.0))
+def test_of_a_short_run_the_clients_own_figures_say_little() -> None:
+    assert "client_bound" not in names(result(CLEAN, cpu_percent=99.0, loop_lag_ms_p99=80.0))
+    assert "client_bound" not in names(result(LONG, cpu_percent=60.0, loop_lag_ms_p99=2.0))
 
 
 def test_what_a_template_or_an_asked_prefix_explains_is_not_cached() -> None:
@@ -201,6 +202,6 @@ def test_server_gates() -> None:
 
 
 def test_the_worst_gate_comes_first() -> None:
-    seen = result([record(), record(1, fault="short_output")], loop_lag_ms_p99=6.0)
+    seen = result([record(), record(1, start_ms=3000, fault="short_output")], loop_lag_ms_p99=6.0)
     order = [gate.severity for gate in gates(PLAN, seen, figures(seen), Environment(decodetop="0"))]
     assert order == ["invalid", "suspect", "info"]

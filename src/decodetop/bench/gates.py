@@ -13,15 +13,17 @@ FAILED_SHARE_MAX = 0.05
 
 CPU_SUSPECT, CPU_INVALID = 70.0, 95.0
 """Percent of one core: above, reads wait for the client (measured: a saturated client shows p99 of its own)."""
-CPU_OVER_S = 1.0
-"""A shorter run is mostly its own start."""
 
 LAG_SUSPECT, LAG_SUSPECT_MS = 0.25, 3.0
 LAG_INVALID, LAG_INVALID_MS = 2.0, 50.0
 """Loop lag p99 as a share of the median chunk gap, and below which ms it is never named."""
 
-DELAY_SUSPECT, DELAY_INVALID, DELAY_MS = 0.02, 0.10, 5.0
+DELAY_SUSPECT, DELAY_SUSPECT_MS = 0.02, 5.0
+DELAY_INVALID, DELAY_INVALID_MS = 0.10, 50.0
 """Send delay p99 as a share of the median E2E: a slow re-dispatch lowers the real concurrency."""
+
+CLIENT_OVER_S = 1.0
+"""Of a shorter run the client's own figures say little: one hiccup of the box is all of them."""
 
 CACHED_SHARE_MAX, CACHED_PER_REQUEST = 0.10, 32
 """Prompt tokens from the prefix cache that a chat template's opening explains: up to 10 %, or 32 per request."""
@@ -99,19 +101,21 @@ def _lengths(plan: Plan, seen: Figures) -> Iterator[Gate]:
 
 
 def _client(result: Result, seen: Figures) -> Iterator[Gate]:
-    long_enough = seen.window_s is not None and seen.window_s >= CPU_OVER_S
-    if result.cpu_percent is not None and result.cpu_percent > CPU_SUSPECT and long_enough:
+    metrics = seen.metrics
+    if seen.window_s is None or seen.window_s < CLIENT_OVER_S or metrics.e2e_ms is None:
+        return
+    if result.cpu_percent is not None and result.cpu_percent > CPU_SUSPECT:
         severe = result.cpu_percent > CPU_INVALID
         yield _bound(severe, f"the load process used {result.cpu_percent:.0f} % of one core")
-    gap = seen.metrics.icl_ms.p50 if seen.metrics.icl_ms is not None else None
+    gap = metrics.icl_ms.p50 if metrics.icl_ms is not None else None
     lag = result.loop_lag_ms_p99
     if gap is not None and lag is not None and lag > max(LAG_SUSPECT_MS, LAG_SUSPECT * gap):
         severe = lag > max(LAG_INVALID_MS, LAG_INVALID * gap)
         yield _bound(severe, f"loop lag p99 {lag:.1f} ms beside a chunk gap of {gap:.1f} ms")
-    whole = seen.metrics.e2e_ms.p50 if seen.metrics.e2e_ms is not None else None
-    delay = seen.send_delay_ms_p99
-    if whole is not None and delay is not None and delay > max(DELAY_MS, DELAY_SUSPECT * whole):
-        yield _bound(delay > max(DELAY_MS, DELAY_INVALID * whole), f"requests left up to {delay:.1f} ms late (p99)")
+    delay, whole = seen.send_delay_ms_p99, metrics.e2e_ms.p50
+    if delay is not None and delay > max(DELAY_SUSPECT_MS, DELAY_SUSPECT * whole):
+        severe = delay > max(DELAY_INVALID_MS, DELAY_INVALID * whole)
+        yield _bound(severe, f"requests left up to {delay:.1f} ms late (p99)")
 
 
 def _bound(severe: bool, why: str) -> Gate:
