@@ -179,7 +179,7 @@ async def test_gpm_needs_two_readings_a_tenth_of_a_second_apart() -> None:
 async def test_before_hopper_there_is_no_gpm() -> None:
     gpu = await second_reading(FakeLibrary(FakeGpu(gpm_supported=False, architecture=8)))
     assert gpu.architecture == "Ada"
-    assert gpu.reasons["dram_bandwidth_percent"] == gpu.reasons["pcie_rx_bytes_s"] == "needs GPM: Hopper or later"
+    assert gpu.reasons["dram_bandwidth_percent"] == gpu.reasons["nvlink_rx_bytes_s"] == "needs GPM: Hopper or later"
 
 
 async def test_an_old_driver_counts_reserved_memory_as_used() -> None:

@@ -21,9 +21,8 @@ RETRY_NS = 5 * SECOND_NS
 
 _PCI_BUSES = (1, 2)
 _UNIFIED_NAMES = ("GB10", "Orin", "Xavier", "Thor", "Tegra", "Jetson")
-_NOT_MEASURED = (
-    *("index", "state", "state_message", "state_since_ns", "memory_is_unified", "pcie_traffic", "xids", "reasons"),
-)
+_STATE = ("index", "state", "state_message", "state_since_ns", "reasons")
+_NOT_MEASURED = (*_STATE, "memory_is_unified", "pcie_traffic", "xids")
 MEASURED = tuple(field for field in Gpu.__struct_fields__ if field not in _NOT_MEASURED)
 
 
