@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from decodetop.bench.launch import Launch, Listener, LoadFailed
 from decodetop.bench.plan import load_presets
-from decodetop.bench.reading import BenchReading, MarkBaseline, Plan, StartBench, StopBench
+from decodetop.bench.reading import BenchReading, Environment, MarkBaseline, Plan, StartBench, StopBench
 from decodetop.bench.request import Dialect
 from decodetop.bench.store import FILE, RunStore
 from decodetop.bench.wire import Ready, Record, Result, Tick
@@ -21,10 +22,11 @@ from decodetop.core.clock import SECOND_NS
 from decodetop.core.engine import Engine
 from decodetop.core.sample import Header, Notice, Reading, Sample
 from decodetop.errors import UsageError
-from decodetop.flows.bench import BenchService, new_seed
+from decodetop.flows.bench import BenchService, new_seed, shown
 from decodetop.flows.bench_window import FRESH_S
 from decodetop.gpu.reading import Gpu, GpuReading
 from decodetop.server.reading import Counters, Server, ServerReading
+from support import states
 from support.clock import ManualClock, settle
 
 URL = "http://127.0.0.1:30000"
@@ -317,3 +319,12 @@ async def test_a_server_that_never_answers_a_scrape_holds_nothing_up(tmp_path: P
 
 def test_seeds_differ() -> None:
     assert len({new_seed() for _ in range(20)}) == 20
+
+
+def test_the_lane_holds_the_newest_runs_and_the_flags_of_few() -> None:
+    flagged = Environment(decodetop="0", flags={"tp": "2"}, command=("python",))
+    runs = [msgspec.structs.replace(states.run(number, 50.0, 20.0), environment=flagged) for number in range(60, 0, -1)]
+    lane = shown(runs, 35)
+    assert [run.id for run in lane] == list(range(60, 30, -1))
+    assert [run.id for run in lane if run.environment.flags] == [60, 59, 58, 57, 56, 55, 54, 53, 35]
+    assert [run.id for run in shown(runs, 2)][-2:] == [31, 2]

@@ -29,6 +29,8 @@ from decodetop.server.redact import redact_text
 T = TypeVar("T")
 
 RUNS_SHOWN = 30
+RUNS_IN_FULL = 8
+"""The older ones are shown without the server's flags: the lane is written to the tape twice a second under load."""
 EMIT_NS = SECOND_NS // 2
 LOOK_AGAIN_NS = 2 * SECOND_NS
 """How often another process's runs are looked for in the store."""
@@ -165,7 +167,7 @@ class BenchService:
             run = await self._with_store(lambda store: store.add(run))
         except DataError as error:
             self._reading = msgspec.structs.replace(self._reading, problem=str(error))
-        runs = (run, *self._reading.runs)[:RUNS_SHOWN]
+        runs = shown((run, *self._reading.runs), self._reading.baseline_id)
         self._update(context, runs=runs, last_error=None)
         return run
 
@@ -236,8 +238,23 @@ class _Listener:
 
 
 def _read(store: RunStore) -> tuple[tuple[Run, ...], int | None, str | None]:
-    runs = store.latest(RUNS_SHOWN)
-    return runs, store.baseline_id, f"{store.path}: {store.unreadable} runs can't be read" if store.unreadable else None
+    runs, baseline_id = store.latest(RUNS_SHOWN), store.baseline_id
+    problem = f"{store.path}: {store.unreadable} runs can't be read" if store.unreadable else None
+    if baseline_id is not None and all(run.id != baseline_id for run in runs):
+        runs = (*runs, store.get(baseline_id))
+    return shown(runs, baseline_id), baseline_id, problem
+
+
+def shown(runs: Sequence[Run], baseline_id: int | None) -> tuple[Run, ...]:
+    """What of the newest-first `runs` goes into the lane; the baseline always does."""
+
+    def of(place: int, run: Run) -> Run:
+        if place < RUNS_IN_FULL or run.id == baseline_id:
+            return run
+        environment = msgspec.structs.replace(run.environment, flags={}, command=())
+        return msgspec.structs.replace(run, environment=environment)
+
+    return tuple(of(place, run) for place, run in enumerate(runs) if place < RUNS_SHOWN or run.id == baseline_id)
 
 
 _HINTS = {
