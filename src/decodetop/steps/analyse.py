@@ -14,11 +14,12 @@ from decodetop.steps import choose, coverage, kinds, ranks, repeat, segment
 from decodetop.steps.context import NameTable
 from decodetop.steps.kinds import Kinds
 from decodetop.steps.reading import RankSteps, StepsReport, Totals
+from decodetop.steps.rows import Process, Trace
 from decodetop.steps.split import Ints
 from decodetop.steps.summary import Figures, kinds_of, rank_of, rank_steps
 from decodetop.steps.sweep import sweep
 from decodetop.steps.timeline import Timeline, main_track
-from decodetop.steps.trace import Process, Progress, Trace, read_trace
+from decodetop.steps.trace import Progress, read_trace
 
 COMPARED_STEPS = 40
 """Steps over which the ranks' waiting is added up to name a straggler."""
@@ -61,7 +62,8 @@ def analyse(
 def _file(
     path: Path, grammar: segment.Grammar | None, table: Kinds, progress: ProgressOf | None, errors: list[str]
 ) -> list[Figures]:
-    trace = read_trace(path, partial(progress, path) if progress else None)
+    wanted = partial(segment.may_label, own=grammar)
+    trace = read_trace(path, wanted, partial(progress, path) if progress else None)
     with ExitStack() as unfinished:
         unfinished.callback(trace.close)
         found = [_rank(trace, process, grammar, table) for process in trace.processes if process.gpu.count]

@@ -46,25 +46,29 @@ class Chunks:
 
     def __iter__(self) -> Iterator[bytes]:
         """Raises TraceError if there is no event list."""
-        text = self._find_events()
+        rest, block = b"", self._find_events()
         while True:
-            cut = None if self._ended else _last_boundary(text)
-            if cut is not None:
-                yield text[: cut.start() + 1]
-                text = text[cut.end() :]
+            cut = None if self._ended else _last_boundary(block)
             if self._ended:
-                self.end_events(text)
-                text = b""
-            elif len(text) > EVENT_MAX_BYTES:
-                self.skipped_bytes += len(text)
-                text = b""
-            block = next(self._blocks, None)
-            if block is None:
+                self.end_events(rest + block)
+                rest = b""
+            elif cut is None:
+                rest += block
+                if len(rest) > EVENT_MAX_BYTES:
+                    self.skipped_bytes += len(rest)
+                    rest = b""
+            else:
+                yield b"".join((rest, memoryview(block)[: cut.start() + 1]))
+                rest = block[cut.end() :]
+            following = next(self._blocks, None)
+            if following is None:
                 break
-            text += block
+            block = following
         self.last = True
-        if not self._ended:
-            yield text
+        if self._ended:
+            self.end_events(rest)
+        else:
+            yield rest
 
     def _find_events(self) -> bytes:
         text = b""

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from decodetop.steps.kinds import Context, Kinds
 from decodetop.steps.reading import KINDS
+from decodetop.steps.rows import Trace
 from decodetop.steps.spill import Rows
 from decodetop.steps.split import Ints
-from decodetop.steps.trace import Trace
 
 
 class NameTable:

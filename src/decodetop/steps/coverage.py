@@ -8,10 +8,10 @@ import numpy as np
 
 from decodetop.steps.choose import Choice, Window
 from decodetop.steps.reading import Coverage
+from decodetop.steps.rows import Trace
 from decodetop.steps.segment import DECODE_LIKE, Labels
 from decodetop.steps.sweep import Sums
 from decodetop.steps.timeline import Timeline
-from decodetop.steps.trace import Trace
 
 LONGEST_SHARE_MAX = 0.5
 EARLY_SHARE_MAX = 0.01

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Union
 
 import msgspec
 
-from decodetop.steps.chunks import Chunks
+from decodetop.steps.chunks import BOUNDARY, Chunks
 from decodetop.steps.rescue import Loose, Rescue, id_of, int_of, ns_of, text_of
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -35,6 +35,8 @@ SKIPPED = (
 """Categories of Kineto's ActivityType.h that are passed over; an unknown one is learnt when first met."""
 
 LEARN_MAX = 64
+SLOW_MAX_BYTES = 1 << 14
+"""A chunk that does not decode at full speed is halved down to this."""
 
 
 class Row(NamedTuple):
@@ -91,8 +93,20 @@ class EventDecoder:
 
     def __iter__(self) -> Iterator[Batch]:
         for text in self._chunks:
-            whole = self._rescue.with_carry(text)
-            yield self._typed(whole) or self.slow(whole)
+            yield from self._batches(text)
+
+    def _batches(self, text: bytes) -> Iterator[Batch]:
+        """At full speed but for the few events around one that is not as Kineto writes it."""
+        text = self._rescue.with_carry(text)
+        batch = self._typed(text)
+        middle = None
+        if batch is None and not self.exact_only and len(text) > SLOW_MAX_BYTES:
+            middle = BOUNDARY.search(text, len(text) // 2)
+        if middle is None:
+            yield batch or self.slow(text)
+            return
+        yield from self._batches(text[: middle.start() + 1])
+        yield from self._batches(text[middle.end() :])
 
     def slow(self, text: bytes) -> Batch:
         """A chunk with exact times and any kind of value; damaged events are repaired or left out."""

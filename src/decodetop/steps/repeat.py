@@ -59,8 +59,8 @@ def find(timeline: Timeline, names: NameTable) -> Repeats:
 def _decode(holds: list[Names], starts: Ints, period: float) -> list[bool]:
     """Which steps do the decode's work: the shortest of the kinds of steps that occur more than once.
 
-    A prefill repeats as well, with as many kernels of other shapes, but takes longer. The last step has no end and counts
-    as the one before it.
+    A prefill repeats as well, with as many kernels of other shapes, but takes longer. The last step has no end and
+    counts as the one before it.
     """
     classes: list[list[int]] = []
     for step, mine in enumerate(holds):

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from decodetop.errors import UsageError
-from decodetop.steps.trace import Note
+from decodetop.steps.rows import Note
 
 Stage = Literal["decode", "verify", "prefill", "mixed", "idle", "draft", "other"]
 DECODE_LIKE = ("decode", "verify")
@@ -121,6 +121,12 @@ def user_grammar(expression: str) -> Grammar:
         return Grammar("unknown", re.compile(expression), _plain)
     except re.error as error:
         raise UsageError(f"--step-label {expression!r} is no regular expression: {error}") from error
+
+
+def may_label(name: str, own: Grammar | None) -> bool:
+    """Whether an annotation of that name matters to `labels_of`."""
+    grammars = (own,) if own else GRAMMARS
+    return any(grammar.pattern.search(name) for grammar in grammars) or CAPTURE.search(name) is not None
 
 
 def labels_of(notes: Sequence[Note], main_track: int | None, own: Grammar | None = None) -> Labels:

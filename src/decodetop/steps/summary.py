@@ -28,10 +28,10 @@ from decodetop.steps.reading import (
     Totals,
     group_of,
 )
+from decodetop.steps.rows import Trace
 from decodetop.steps.segment import Labels
 from decodetop.steps.split import Ints
 from decodetop.steps.sweep import Sums
-from decodetop.steps.trace import Trace
 
 _OTHER, _IDLE = KINDS.index("other"), KINDS.index("idle")
 _FILE_RANKS = (re.compile(r"-TP-(\d+)"), re.compile(r"(?:^|_)tp(\d+)(?:_|\.|$)"), re.compile(r"(?:^|[_.-])rank_?(\d+)"))

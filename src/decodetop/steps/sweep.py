@@ -11,7 +11,8 @@ from decodetop.steps import idle, split
 from decodetop.steps.context import NameTable
 from decodetop.steps.kinds import UNKNOWN
 from decodetop.steps.reading import IDLE_KINDS, KINDS
-from decodetop.steps.spill import Rows, Spill, Table
+from decodetop.steps.rows import ROW
+from decodetop.steps.spill import Rows, Spill, Table, joined
 from decodetop.steps.split import Ints
 from decodetop.steps.timeline import EVENT, IN_GRAPH, Timeline
 
@@ -74,7 +75,7 @@ class _Block:
 
     def then(self, more: _Block) -> _Block:
         return _Block(
-            np.concatenate([self.events, more.events]),
+            joined([self.events, more.events], EVENT),
             np.concatenate([self.window, more.window]),
             np.concatenate([self.code, more.code]),
             np.concatenate([self.first, more.first]),
@@ -106,7 +107,7 @@ class _Sweep:
             if horizon is None and len(pending) < PENDING_BUCKETS:
                 continue
             horizon = edge if horizon is None else horizon
-            fresh, waiting = np.concatenate(pending), np.concatenate(syncs)
+            fresh, waiting = joined(pending, EVENT), joined(syncs, ROW)
             ready = fresh["start"] < horizon
             self._block(fresh[ready], waiting, horizon)
             before = horizon if self._last_end is None else min(horizon, self._last_end)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from decodetop.steps.rows import Process, Trace
 from decodetop.steps.spill import Rows, Table
 from decodetop.steps.split import Ints
-from decodetop.steps.trace import PARTITIONS, Process, Trace
 
 EVENT = np.dtype(
     [
@@ -70,7 +70,7 @@ class Timeline:
         self.syncs: Table = trace.spill.table(process.calls.dtype, len(self._bounds) + 1)
         self._label_start, self._label_end = label_start, label_end
         calls = Calls(trace)
-        for partition in range(PARTITIONS):
+        for partition in range(process.gpu.partitions):
             self._join(process.gpu.read(partition), process.calls.read(partition), calls)
         process.gpu.free()
         process.calls.free()

@@ -1,0 +1,235 @@
+"""How fast and in how little memory `decodetop steps` reads big traces, beside what could be had at best and its peers.
+
+    python benchmarks/trace.py                 # 300 MB of both mixes
+    python benchmarks/trace.py --megabytes 2000 --only ours bare
+
+Traces are made from the recordings in tests/captures: their events repeated with later times and other correlations,
+in the layout and order that Kineto writes (all CPU work first). `gpu` is vLLM without stacks, `stack` SGLang with them.
+Every method runs in its own process, after one another, on the same file; MB/s count uncompressed JSON. `ours` is the
+whole of `analyse`: reading, cutting into steps, attribution. HolisticTraceAnalysis takes part where it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import gzip
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from decodetop.steps.analyse import analyse
+from decodetop.steps.chunks import BOUNDARY, Chunks
+from decodetop.steps.events import EventDecoder
+from decodetop.steps.inflate import TraceBytes
+
+CAPTURES = Path(__file__).resolve().parents[1] / "tests" / "captures"
+MIXES = {"gpu": "vllm_tp1_graph/prof/rank0*.gz", "stack": "sglang_tp1_graph/prof_c1/*.gz"}
+NEEDED = {"bare": 0.8, "json.load": 3.5, "hta": 10.0}
+"""Our speed must be at least so many times the other's."""
+RSS_MAX_MB = 120
+PAUSE_US = 500.0
+_TS = re.compile(rb'"ts": (\d+\.\d{3})')
+_CORRELATION = re.compile(rb'"correlation": (\d+)|"id": (\d+)')
+
+
+class Result(msgspec.Struct):
+    """One method on one file."""
+
+    seconds: float
+    rss_mb: float
+    note: str = ""
+
+
+def synthesise(recording: Path, megabytes: int, out: Path) -> int:
+    """Write a trace of about that much JSON to `out`, gzip -1; the bytes of JSON."""
+    text = gzip.decompress(recording.read_bytes())
+    start = text.index(b'"traceEvents": [') + 16
+    pieces = BOUNDARY.split(text[start:])
+    # what has no category (names of threads, the window's edges) stands once, at the end, as in a real file
+    timed = [_template(piece + b"},") for piece in pieces[:-1] if b'"cat"' in piece]
+    host = [one for one in timed if not one.on_gpu]
+    device = [one for one in timed if one.on_gpu]
+    first = min(one.ts for one in timed)
+    step_us = max(one.ts for one in timed) - first + PAUSE_US
+    correlations = max(one.correlation for one in timed) + 1
+    copies = max(1, round(megabytes * 1e6 / sum(len(piece) for piece in pieces)))
+    size = 0
+    with gzip.open(out, "wb", compresslevel=1) as file:
+        size += file.write(text[:start])
+        for group in (host, device):
+            for copy in range(copies):
+                size += file.write(b"".join(one.text(copy * step_us, copy * correlations) for one in group))
+        size += file.write(pieces[-1])
+    return size
+
+
+class _Template:
+    """An event's text around its time and correlation."""
+
+    def __init__(self, parts: list[bytes], ts: float, correlation: int, on_gpu: bool) -> None:
+        self._parts, self.ts, self.correlation, self.on_gpu = parts, ts, correlation, on_gpu
+
+    def text(self, later_us: float, more: int) -> bytes:
+        head, middle, tail = self._parts
+        number = b"%d" % (self.correlation + more) if tail else b""
+        return b"%s%.3f%s%s%s" % (head, self.ts + later_us, middle, number, tail)
+
+
+def _template(piece: bytes) -> _Template:
+    on_gpu = not any(word in piece for word in (b'"cpu_op"', b'"python_function"', b'"cat": "user_annotation"'))
+    found = _TS.search(piece)
+    if found is None:
+        raise SystemExit(f"no time in an event of the recording: {piece[:100]!r}")
+    number = _CORRELATION.search(piece, found.end())
+    parts = [piece[: found.start(1)], piece[found.end(1) :], b""]
+    if number is None:
+        return _Template(parts, float(found[1]), 0, on_gpu)
+    group = 1 if number[1] else 2
+    parts = [piece[: found.start(1)], piece[found.end(1) : number.start(group)], piece[number.end(group) :]]
+    return _Template(parts, float(found[1]), int(number[group]), on_gpu)
+
+
+def ours(path: Path) -> str:
+    report = analyse([path])
+    rank = report.ranks[0]
+    assert rank.period_us is not None
+    return f"{rank.steps.used} of {rank.steps.found} steps, {rank.period_us.median:.1f} us"
+
+
+def bare(path: Path) -> str:
+    """The ceiling: decompress, cut, typed decode with the same decoder; nothing is looked at."""
+    chunks = Chunks(TraceBytes(path), str(path))
+    decoder = EventDecoder(chunks)._decoder
+    events = 0
+    for text in chunks:
+        if not chunks.last:
+            events += len(decoder.decode(b"[" + text + b"]"))
+    return f"{events:,} events"
+
+
+class _Arguments(msgspec.Struct, gc=False):
+    correlation: int | None = None
+    stream: int | str | None = None
+    device: int | None = None
+
+
+class _Event(msgspec.Struct, gc=False):
+    ph: str | None = None
+    cat: str | None = None
+    name: str | None = None
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: float | None = None
+    dur: float | None = None
+    args: _Arguments | None = None
+
+
+def bare_flat(path: Path) -> str:
+    """The same ceiling with one struct for every event, as the first sketches had it."""
+    chunks = Chunks(TraceBytes(path), str(path))
+    decoder = msgspec.json.Decoder(list[_Event])
+    events = 0
+    for text in chunks:
+        if not chunks.last:
+            events += len(decoder.decode(b"[" + text + b"]"))
+    return f"{events:,} events"
+
+
+def json_load(path: Path) -> str:
+    with gzip.open(path) as file:
+        return f"{len(json.load(file)['traceEvents']):,} events"
+
+
+def hta(path: Path) -> str:
+    from hta.common.trace_parser import parse_trace_file  # type: ignore[import-not-found]
+
+    _, frame, _ = parse_trace_file(str(path))[:3]
+    return f"{len(frame):,} rows"
+
+
+METHODS: dict[str, Callable[[Path], str]] = {
+    "ours": ours,
+    "bare": bare,
+    "bare, one struct": bare_flat,
+    "json.load": json_load,
+    "hta": hta,
+}
+
+
+def run_one(name: str, path: Path) -> None:
+    """In the child: one method, its time and peak memory as JSON."""
+    gc.freeze()
+    begin = time.perf_counter()
+    note = METHODS[name](path)
+    seconds = time.perf_counter() - begin
+    print(json.dumps({"seconds": seconds, "rss_mb": _peak_mb(), "note": note}))
+
+
+def _peak_mb() -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024  # type: ignore[index]
+
+
+def measure(name: str, path: Path, times: int) -> Result | None:
+    """The median of several runs; None where the method isn't there."""
+    results: list[Result] = []
+    for _ in range(times):
+        command = [sys.executable, __file__, "--child", name, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            print(f"  {name}: {done.stderr.strip().splitlines()[-1][:100]}", file=sys.stderr)
+            return None
+        results.append(msgspec.json.decode(done.stdout.splitlines()[-1], type=Result))
+    return sorted(results, key=lambda one: one.seconds)[len(results) // 2]
+
+
+def rows(mix: str, megabytes: int, only: list[str], times: int, folder: Path) -> Iterator[str]:
+    path = folder / f"{mix}-{megabytes}.trace.json.gz"
+    size = synthesise(next(CAPTURES.glob(MIXES[mix])), megabytes, path)
+    yield f"{mix}: {size / 1e6:,.0f} MB of JSON, {path.stat().st_size / 1e6:,.1f} MB gz"
+    mine: Result | None = None
+    for name in METHODS:
+        if name not in only:
+            continue
+        result = measure(name, path, times)
+        if result is None:
+            continue
+        mine = result if name == "ours" else mine
+        times_ours = "" if mine is None else f"ours is {result.seconds / mine.seconds:5.2f}x as fast"
+        if name in NEEDED and mine is not None and result.seconds / mine.seconds < NEEDED[name]:
+            times_ours += f"  BELOW {NEEDED[name]}"
+        if name == "ours" and result.rss_mb > RSS_MAX_MB:
+            times_ours += f"  ABOVE {RSS_MAX_MB} MB"
+        speed = size / 1e6 / result.seconds
+        yield f"  {name:<18} {speed:7.1f} MB/s  {result.rss_mb:7.1f} MB peak  {times_ours}  {result.note}"
+    path.unlink()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[300])
+    parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES))
+    parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--child", nargs=2, metavar=("METHOD", "FILE"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        run_one(args.child[0], Path(args.child[1]))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for megabytes in args.megabytes:
+            for mix in args.mix:
+                for line in rows(mix, megabytes, args.only, args.times, Path(folder)):
+                    print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
