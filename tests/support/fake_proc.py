@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import psutil
 
@@ -21,6 +22,7 @@ class FakeProc(Proc):
         self.denied: set[int] = set()
         self.away: set[int] = set()
         self.forwarded: frozenset[int] = frozenset()
+        self.logs: dict[int, Path] = {}
         self.scans = 0
 
     def add(
@@ -50,6 +52,9 @@ class FakeProc(Proc):
 
     def elsewhere(self, pid: int) -> bool:
         return pid in self.away
+
+    def log(self, pid: int) -> Path | None:
+        return self.logs.get(pid)
 
     def hosts(self) -> frozenset[str]:
         return frozenset({"gpu-box-7", "192.0.2.2"})

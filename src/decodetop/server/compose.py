@@ -80,7 +80,7 @@ def with_look(server: Server, look: Look, rates: Rates | None, scrape_ms: float)
         kv_capacity_tokens=look.kv_capacity_tokens or server.kv_capacity_tokens,
         context_length=server.context_length or look.context_length,
         prefix_hit_rate=seen.prefix_hit_rate,
-        generated_tok_s=seen.generated_tok_s,
+        generated_tok_s=look.tok_s if rates is None else seen.generated_tok_s,
         prompt_tok_s=seen.prompt_tok_s,
         ttft=seen.ttft,
         itl=seen.itl,

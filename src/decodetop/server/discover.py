@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import socket
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -46,6 +47,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     gpu_indices: tuple[int, ...] | None = None
     gpu_uuids: tuple[str, ...] | None = None
     unit: str | None = None
+    log: Path | None = None
     reasons: dict[str, str] = {}
 
 
@@ -81,6 +83,11 @@ class Proc:
     def elsewhere(self, pid: int) -> bool:
         """Whether it lives in another network namespace (a container). Raises OSError."""
         return Path(f"/proc/{pid}/ns/net").readlink() != Path("/proc/self/ns/net").readlink()
+
+    def log(self, pid: int) -> Path | None:
+        """Its standard output or error where that is a file. Raises OSError."""
+        paths = (Path(f"/proc/{pid}/fd/{number}") for number in (1, 2))
+        return next((path for path in paths if stat.S_ISREG(path.stat().st_mode)), None)
 
     def hosts(self) -> frozenset[str]:
         addresses = {one.address.partition("%")[0].lower() for all in psutil.net_if_addrs().values() for one in all}
@@ -137,6 +144,7 @@ def _describe(root: Root, proc: Proc, processes: Iterable[Process]) -> Found:
         gpu_indices=indices,
         gpu_uuids=uuids,
         unit=_unit(root.pid, proc, reasons),
+        log=_log(root.pid, proc),
         reasons=reasons,
     )
 
@@ -187,6 +195,13 @@ def _devices(pid: int, proc: Proc, reasons: dict[str, str]) -> tuple[tuple[int, 
         return None, tuple(parts)
     reasons["gpu_indices"] = reasons["gpu_uuids"] = f"CUDA_VISIBLE_DEVICES={value[:60]!r}"
     return None, None
+
+
+def _log(pid: int, proc: Proc) -> Path | None:
+    try:
+        return proc.log(pid)
+    except OSError:
+        return None
 
 
 def _unit(pid: int, proc: Proc, reasons: dict[str, str]) -> str | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -12,11 +14,17 @@ from decodetop.core.thread import CallThread
 from decodetop.server.client import NoAnswer, SafeClient
 from decodetop.server.compose import NOT_ASKED, explained, failed, placed, with_facts, with_look
 from decodetop.server.discover import Found
-from decodetop.server.engines.adapter import Adapter, Look, unlearnt
+from decodetop.server.engines.adapter import Adapter, Facts, Look, unlearnt
 from decodetop.server.engines.identify import NeedsKey, adapter_of, identify
-from decodetop.server.modelfile import Declared, completed, declared
+from decodetop.server.engines.sglang import look_by_log
+from decodetop.server.engines.vllm import started
+from decodetop.server.log import DecodeLog, start_up
+from decodetop.server.logfile import LogFile
+from decodetop.server.modelfile import completed, declared
 from decodetop.server.rates import History, Tally
 from decodetop.server.reading import Engine, Server
+
+T = TypeVar("T")
 
 FACTS_S = 60.0
 """How often what changes with a restart only is asked again."""
@@ -53,6 +61,8 @@ class Watch:
         self._key_due_ns = 0
         self._wants_key: NeedsKey | None = None
         self._history = History()
+        self._log: LogFile | None = None
+        self._decode_log = DecodeLog()
 
     def place(self, found: Found | None, local: bool) -> None:
         """What the last look at the box said. Another process at this address is another server."""
@@ -67,6 +77,9 @@ class Watch:
                 self._forget()
                 self.server = Server(endpoint=self.endpoint, status_message=NOT_ASKED)
                 self.asked = False
+        if found is not None and (was is None or was.log != found.log):
+            self._log = None if found.log is None else LogFile(found.log)
+            self._decode_log = DecodeLog()
 
     async def poll(self) -> None:
         async with self._lock:
@@ -92,6 +105,9 @@ class Watch:
         started_ns = self._clock.now_ns()
         look = await self._adapter.look(partial(self._client.get, self._adapter.engine), self._facts)
         took_ms = (self._clock.now_ns() - started_ns) / SECOND_NS * 1000
+        if look.counters is None and self._adapter.engine == "sglang" and self._log is not None:
+            self._decode_log.feed(await self._read(self._log.grown) or "", self._clock.now_ns())
+            look = look_by_log(self._decode_log.at(self._clock.now_ns()))
         self._take(look, took_ms)
         if self._wants_key is None and self._clock.now_ns() >= self._facts_due_ns:
             self._learn_later()
@@ -122,19 +138,28 @@ class Watch:
     async def _learn(self, adapter: Adapter) -> None:
         flags = None if self.found is None else self.found.flags
         facts = await adapter.facts(partial(self._client.get, adapter.engine), flags)
-        if self.found is not None and facts.model is not None:
-            seen = await self._declared(facts.model)
-            facts = facts if seen is None else completed(facts, seen)
+        if self.found is not None:
+            facts = await self._completed(adapter, facts, self.found)
         period_s = FACTS_S if facts.complete else INCOMPLETE_S
         if adapter is self._adapter and (facts.complete or not self._facts.complete):
             self._facts = facts  # half an answer does not replace a whole one
         self._facts_due_ns = self._clock.now_ns() + int(period_s * SECOND_NS)
 
-    async def _declared(self, model: str) -> Declared | None:
+    async def _completed(self, adapter: Adapter, facts: Facts, found: Found) -> Facts:
+        """With what the box's files say: vLLM's start-up log, and the model's own configuration."""
+        if adapter.engine == "vllm" and self._log is not None:
+            head = await self._read(self._log.head)
+            pids = [process.pid for process in found.processes]
+            facts = started(facts, start_up(head or "", pids))
+        model = facts.model
+        seen = None if model is None else await self._read(lambda: declared(model))
+        return facts if seen is None else completed(facts, seen)
+
+    async def _read(self, read: Callable[[], T]) -> T | None:
         """None too when the disk does not answer: the server is not kept waiting for a file."""
         try:
-            return await within(self._clock, FILE_S, self._thread.call(partial(declared, model)))
-        except Late:
+            return await within(self._clock, FILE_S, self._thread.call(read))
+        except (Late, OSError):
             return None
 
     def _learn_later(self) -> None:

@@ -65,6 +65,7 @@ def unlearnt(why: str) -> Facts:
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What one poll saw. `basis` names the counters, so that rates never span two of them.
 
+    `tok_s` is told by a log, for want of counters.
     `accept_gauge` is the engine's own last accept length; `itl_per_event` as in `rates.Tally`.
     """
 
@@ -81,6 +82,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     accept_gauge: float | None = None
     started_s: float | None = None
     speculating: bool = False
+    tok_s: float | None = None
     reasons: dict[str, str] = {}
 
 

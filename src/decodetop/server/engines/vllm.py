@@ -30,6 +30,7 @@ from decodetop.server.engines.adapter import (
     whole_of,
 )
 from decodetop.server.flags import whole
+from decodetop.server.log import StartUp
 from decodetop.server.metrics import Scrape, parse
 from decodetop.server.reading import Engine
 
@@ -62,7 +63,13 @@ GRAPHS_DEFAULT = "nothing asked for: on by default, but vLLM may turn them off s
 
 class VLLM:
     engine: Engine = "vllm"
-    telling: tuple[str, ...] = ("block_size", "cache_dtype", "gpu_memory_utilization", "enable_prefix_caching")
+    telling: tuple[str, ...] = (
+        "block_size",
+        "cache_dtype",
+        "gpu_memory_utilization",
+        "enable_prefix_caching",
+        "cudagraph_mode",
+    )
 
     async def facts(self, ask: Ask, flags: Mapping[str, str] | None) -> Facts:
         entry = first_model((await ask("/v1/models")).json())
@@ -132,6 +139,29 @@ def facts_of(flags: Mapping[str, str] | None) -> Facts:
         max_running=whole(flags.get("max_num_seqs")),
         reasons=reasons,
     )
+
+
+def started(facts: Facts, seen: StartUp) -> Facts:
+    """`facts` with what the start-up log settles. Its configuration is after all silent changes."""
+    reasons = dict(facts.reasons)
+    on = facts.cuda_graph if seen.graph_mode is None else seen.graph_mode != "NONE"
+    batches = (seen.graph_batches or facts.cuda_graph_batches) if on else ()
+    dtype = dtype_word(seen.weights_dtype, "weights_dtype", {})
+    changed = msgspec.structs.replace(
+        facts,
+        attention_backend=facts.attention_backend or seen.attention_backend,
+        cuda_graph=on,
+        cuda_graph_batches=batches,
+        cuda_graph_max_batch=max(batches, default=facts.cuda_graph_max_batch) if on else None,
+        weights_dtype=dtype or facts.weights_dtype,
+        quantization=facts.quantization or seen.quantization,
+        tp=facts.tp or seen.tp,
+        resolved=facts.resolved | ({"cudagraph_mode": seen.graph_mode} if seen.graph_mode else {}),
+        reasons=reasons,
+    )
+    if on is False:
+        reasons["cuda_graph_max_batch"] = "graphs are off"
+    return changed
 
 
 def cache_config(scrape: Scrape) -> Mapping[str, str]:

@@ -1,0 +1,128 @@
+"""What a server's log says that its HTTP does not: SGLang's decode lines, vLLM's start-up. Text to figures. Pure.
+
+Versions order and punctuate the lines differently, so they are read as key/value pairs. Nothing else of a log is
+kept: SGLang's `server_args=` line holds keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from decodetop.core.clock import SECOND_NS
+
+FRESH_S = 15.0
+"""SGLang writes a line every 40 decode steps (`--decode-log-interval`): 10 s for steps of 250 ms."""
+
+_STATS = re.compile(r"(?P<kind>Decode|Prefill) batch(?: \[\d+\])?[.,] (?P<pairs>.*)")
+_PAIR = re.compile(r"(#?[A-Za-z][\w .()/%-]*?): (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?=,|\s*$)")
+
+
+class DecodeLine(msgspec.Struct, frozen=True, kw_only=True):
+    """`tok_s` is None for the first line after a prefill: its time includes what came before."""
+
+    running: int | None = None
+    queued: int | None = None
+    kv_usage: float | None = None
+    accept_length: float | None = None
+    tok_s: float | None = None
+
+
+class DecodeLog:
+    """The newest decode line of a log that is fed as it grows."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._steady = False
+        self._last: DecodeLine | None = None
+        self._last_ns = 0
+
+    def feed(self, text: str, t_ns: int) -> None:
+        """`text` may end within a line."""
+        *lines, self._rest = (self._rest + text).split("\n")
+        for line in lines:
+            found = _STATS.search(line)
+            if found is None:
+                continue
+            if found["kind"] == "Decode":
+                self._last, self._last_ns = decode_line(found["pairs"], steady=self._steady), t_ns
+            self._steady = found["kind"] == "Decode"
+
+    def at(self, now_ns: int) -> DecodeLine | None:
+        """The newest line; None when it is older than `FRESH_S`."""
+        fresh = self._last is not None and now_ns - self._last_ns <= FRESH_S * SECOND_NS
+        return self._last if fresh else None
+
+
+def decode_line(pairs: str, *, steady: bool) -> DecodeLine:
+    """From `#running-req: 4, #token: 391, token usage: 0.05, gen throughput (token/s): 241.2, ...`."""
+    values = {name.strip(): float(text) for name, text in _PAIR.findall(pairs)}
+    running, queued = values.get("#running-req"), values.get("#queue-req")
+    return DecodeLine(
+        running=None if running is None else int(running),
+        queued=None if queued is None else int(queued),
+        kv_usage=_first(values, ("full token usage", "token usage")),
+        accept_length=values.get("accept len"),
+        tok_s=values.get("gen throughput (token/s)") if steady else None,
+    )
+
+
+class StartUp(msgspec.Struct, frozen=True, kw_only=True):
+    """What vLLM wrote when it started. `graph_mode` is `NONE`, `FULL_AND_PIECEWISE`...; names as in `Facts`."""
+
+    attention_backend: str | None = None
+    graph_mode: str | None = None
+    graph_batches: tuple[int, ...] = ()
+    weights_dtype: str | None = None
+    quantization: str | None = None
+    tp: int | None = None
+
+
+_PID = re.compile(r"\([^()]*\bpid=(\d+)\)")
+_ATTENTION = re.compile(r"Using (\w+) (?:attention )?backend out of potential backends|Using (\w+) attention backend")
+_ENGINE = re.compile(r"Initializing a V\d LLM engine .*? with config: (.*)")
+_DOWNGRADE = re.compile(r"setting cudagraph_mode=(?:CUDAGraphMode\.)?(\w+)")
+
+
+def start_up(text: str, pids: Iterable[int]) -> StartUp:
+    """From the log's lines of these processes; those of an earlier run in the same file are left out."""
+    wanted = set(pids)
+    seen = StartUp()
+    for line in text.splitlines():
+        who = _PID.search(line)
+        if who is None or int(who[1]) not in wanted:
+            continue
+        if (found := _ATTENTION.search(line)) is not None:
+            seen = msgspec.structs.replace(seen, attention_backend=found[1] or found[2])
+        elif (found := _ENGINE.search(line)) is not None:
+            seen = _engine(seen, found[1])
+        elif (found := _DOWNGRADE.search(line)) is not None:
+            seen = msgspec.structs.replace(seen, graph_mode=found[1])
+    return seen
+
+
+def _engine(seen: StartUp, config: str) -> StartUp:
+    """The configuration as vLLM prints it: `dtype=torch.bfloat16, ..., enforce_eager=False, ...`."""
+    mode = re.search(r"'cudagraph_mode': <CUDAGraphMode\.(\w+)", config)
+    sizes = re.search(r"'cudagraph_capture_sizes': \[([\d, ]*)\]", config)
+    eager = re.search(r"enforce_eager=True", config)
+    tp = re.search(r"tensor_parallel_size=(\d+)", config)
+    return msgspec.structs.replace(
+        seen,
+        graph_mode="NONE" if eager else mode[1] if mode else None,
+        graph_batches=tuple(int(size) for size in re.findall(r"\d+", sizes[1])) if sizes else (),
+        weights_dtype=_word(config, "dtype"),
+        quantization=_word(config, "quantization"),
+        tp=int(tp[1]) if tp else None,
+    )
+
+
+def _word(config: str, name: str) -> str | None:
+    found = re.search(rf"(?:^|[ ,]){name}=([\w.]+)", config)
+    return None if found is None or found[1] == "None" else found[1]
+
+
+def _first(values: Mapping[str, float], names: tuple[str, ...]) -> float | None:
+    return next((values[name] for name in names if name in values), None)
