@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from textual import events
 from textual.message import Message
 
-from decodetop.core.state import State
+from decodetop.core.clock import SECOND_NS
+from decodetop.core.sample import Header
+from decodetop.core.state import Lane, State
 from decodetop_tui.cells import width_of
 from decodetop_tui.layout import Place, Rect, Want
 from decodetop_tui.paint import Line, Picture, Span, View
@@ -42,6 +44,24 @@ class PaneModule(Protocol):
     def draw(self, state: State, view: View) -> Picture: ...
 
     def want(self, state: State, width: int) -> tuple[int, int]: ...
+
+
+class Moment(NamedTuple):
+    """What a picture depends on: the lanes of its sources, and the session's second for the ages it tells."""
+
+    header: Header
+    second: int
+    lanes: tuple[Lane, ...]
+
+    @classmethod
+    def of(cls, state: State, sources: Sequence[str]) -> Moment:
+        return cls(state.header, state.now_ns // SECOND_NS, tuple(state.lane(source) for source in sources))
+
+    def same(self, other: Moment) -> bool:
+        """Lanes are frozen: the same object is the same lane, and comparing three minutes of readings is dear."""
+        if self.second != other.second or self.header is not other.header or len(self.lanes) != len(other.lanes):
+            return False
+        return all(one is two for one, two in zip(self.lanes, other.lanes, strict=True))
 
 
 class Pane(Painted):
@@ -73,6 +93,8 @@ class Pane(Painted):
         self.scroll_top = 0
         self._picture = Picture(())
         self._at = 0
+        self._drawn: tuple[Moment, View, Picture] | None = None
+        self._wanted: dict[int, tuple[Moment, Want]] = {}
 
     # what it shows
 
@@ -89,11 +111,17 @@ class Pane(Painted):
 
     def want(self, state: State, width: int) -> Want:
         """The rows the module asks for; a module that fails gets a line to say so."""
+        moment = Moment.of(state, self.module.SOURCES)
+        known = self._wanted.get(width)
+        if known is not None and known[0].same(moment):
+            return known[1]
         try:
-            return Want(*self.module.want(state, width))
+            want = Want(*self.module.want(state, width))
         except Exception:
             log.exception("pane %s: want failed", self.pane_name)
-            return Want(1, 1)
+            want = Want(1, 1)
+        self._wanted = {width: (moment, want)}
+        return want
 
     @property
     def rows(self) -> list[str]:
@@ -140,6 +168,14 @@ class Pane(Painted):
     def _draw(self, state: State, view: View) -> Picture:
         if view.width < 1 or view.height < 1:
             return Picture(())
+        moment = Moment.of(state, self.module.SOURCES)
+        if self._drawn is not None and self._drawn[1] == view and self._drawn[0].same(moment):
+            return self._drawn[2]
+        picture = self._drawn_by_module(state, view)
+        self._drawn = (moment, view, picture)
+        return picture
+
+    def _drawn_by_module(self, state: State, view: View) -> Picture:
         try:
             return self.module.draw(state, view)
         except Exception as error:

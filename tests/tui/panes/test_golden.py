@@ -32,6 +32,7 @@ from decodetop.steps.reading import (
     StepsReading,
     StepsReport,
     TopKernel,
+    Totals,
 )
 from decodetop.todo.reading import Attempt, Evidence, Todo, TodoReading
 from decodetop_tui.paint import View
@@ -215,8 +216,9 @@ def two_ranks(ok: bool = True) -> State:
     second = _rank(1, 5029.0, waiting=23.0, idle=1580.0)
     if not ok:
         why = ("212 launches have no kernel", "kernel counts of the steps differ: 601, 389, 601")
-        first = replace(first, coverage=Coverage(ok=False, problems=why))
-        second = replace(second, coverage=Coverage(ok=False, problems=why))
+        totals = Totals(span_us=38_211.0, kinds_us={"gemm": 16_630.0, "communication": 7_900.0}, kernels=4240)
+        first = replace(first, coverage=Coverage(ok=False, problems=why), totals=totals)
+        second = replace(second, coverage=Coverage(ok=False, problems=why), totals=totals)
     report = StepsReport(engine="sglang", itl_ms=3.42, ranks=(first, second), straggler_rank=1)
     capture = Capture(id="c2", made_wall_ns=states.WALL_NS, files=(first.file, second.file), report=report)
     older = states.steps().captures[0]

@@ -113,14 +113,13 @@ def test_the_bar_is_exact_and_reads_without_colour(room: int) -> None:
 
 
 def test_parts_sum_to_the_step_in_every_grouping() -> None:
-    kinds = {"gemm": 60.0, "copy": 10.0, "communication": 20.0, "idle": 10.0, "a new kind": 5.0}
-    groups = {"compute": 65.0, "copies": 10.0, "communication": 20.0, "idle": 10.0}
+    kinds = {"gemm": 60.0, "copy": 10.0, "communication": 20.0, "idle": 10.0}
+    groups = {"compute": 60.0, "copies": 10.0, "communication": 20.0, "idle": 10.0}
     one = rank(kinds, groups_us=groups, communication_us=Communication(transfer=4.0, waiting=16.0))
     for parts in (kind_parts(one), group_parts(one)):
-        assert sum(part.us for part in parts) == 105.0
+        assert sum(part.us for part in parts) == 100.0
         assert abs(sum(part.share for part in parts) - 1) < 1e-9
-    assert {(part.letter, part.us) for part in kind_parts(one)} >= {("C", 4.0), ("w", 16.0), ("?", 5.0)}
-    assert "a new kind" in {part.name for part in kind_parts(one)}
+    assert {(part.letter, part.us) for part in kind_parts(one)} >= {("C", 4.0), ("w", 16.0)}
 
 
 def test_communication_of_one_rank_says_that_waiting_is_in_it() -> None:
