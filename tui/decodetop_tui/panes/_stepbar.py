@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from decodetop.core import words
-from decodetop.steps.reading import GROUPS, KINDS, LETTERS, RankSteps
+from decodetop.steps import text
+from decodetop.steps.reading import GROUPS, RankSteps
 from decodetop_tui.paint import Span
 from decodetop_tui.panes._lines import shares, ticks
 
@@ -19,7 +20,7 @@ _GROUP_LOOKS = {
 
 
 class Part(NamedTuple):
-    """A piece of the step. `kind` names the kernels it is made of, None for idle and for groups.
+    """A piece of the step with its looks. `kind` names the kernels it is made of, None for idle and for groups.
 
     `short` is the name where there is little room.
     """
@@ -31,40 +32,34 @@ class Part(NamedTuple):
     letter: str
     style: str
     kind: str | None = None
+    calls: float | None = None
+
+
+_SHORT = {
+    "communication, transfer": "comm move",
+    "communication, waiting": "comm wait",
+    "communication incl. waiting": "comm + wait",
+    "linear attention": "linear attn",
+}
 
 
 def kind_parts(rank: RankSteps) -> list[Part]:
-    """The kinds of the representative step in the order of the bar; they sum to its period.
-
-    Communication is cut in transfer and waiting where several ranks told them apart.
-    """
-    found = _positive(rank.kinds_us)
-    total = sum(found.values())
-    parts = []
-    for kind in (*KINDS, *(kind for kind in found if kind not in KINDS)):
-        if kind not in found:
-            continue
-        us = found[kind]
-        look = LETTERS.get(kind, "?"), f"kind.{kind if kind in KINDS else 'other'}"
-        pieces = [(kind.replace("_", " "), kind.replace("_", " "), us, look[0])]
-        if kind == "communication":
-            pieces = _communication(rank, us)
-        for name, short, piece_us, letter in pieces:
-            share, whose = piece_us / total, None if kind == "idle" else kind
-            parts.append(Part(name, short, piece_us, share, letter, look[1], whose))
-    return parts
-
-
-def _communication(rank: RankSteps, us: float) -> list[tuple[str, str, float, str]]:
-    transfer = rank.communication_us.transfer
-    if not words.known(transfer):
-        return [("communication incl. waiting", "comm + wait", us, "C")]
-    transfer = min(transfer, us)
-    pieces = [
-        ("communication, transfer", "comm move", transfer, "C"),
-        ("communication, waiting", "comm wait", us - transfer, "w"),
+    """The kinds of the representative step in the order of the bar; they sum to its period."""
+    found = text.parts(rank)
+    total = sum(part.us for part in found)
+    return [
+        Part(
+            part.name,
+            _SHORT.get(part.name, part.name),
+            part.us,
+            part.us / total,
+            part.letter,
+            f"kind.{part.kind}",
+            None if part.kind == "idle" else part.kind,
+            part.calls,
+        )
+        for part in found
     ]
-    return [piece for piece in pieces if piece[2] > 0]
 
 
 def group_parts(rank: RankSteps) -> list[Part]:

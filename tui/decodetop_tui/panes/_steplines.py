@@ -5,22 +5,13 @@ from __future__ import annotations
 import re
 
 from decodetop.core import words
+from decodetop.steps import text
 from decodetop.steps.reading import KINDS, LETTERS, RankSteps, TopKernel
 from decodetop_tui.paint import Span
 from decodetop_tui.panes._cells import clean, clip_middle, join
 from decodetop_tui.panes._page import INDENT
 from decodetop_tui.panes._stepbar import Part, bar, group_parts, jitter, kind_parts, real_bar
 from decodetop_tui.panes._table import Column, Table
-
-_IDLE_WORDS = {
-    "host_late": "host late",
-    "launch_call": "launch call",
-    "sync": "sync",
-    "in_graph": "in graph",
-    "device_gap": "device gap",
-    "unknown": "unknown",
-}
-
 
 KERNELS = (
     Column("letter", "", 1, 9),
@@ -101,7 +92,7 @@ def rank_bars(ranks: tuple[RankSteps, ...], mode: str, width: int) -> list[tuple
     for rank, total in zip(ranks, totals, strict=True):
         size = round(room * total / longest) if longest > 0 else room
         line = [INDENT, Span(rank_label(f"rank {rank.rank}", len(ranks)), "dim")]
-        line += bar(parts_of(rank, mode), size) if rank.coverage.ok else [Span("totals only", "warn")]
+        line += bar(parts_of(rank, mode), size) if believable(rank) else [Span("totals only", "warn")]
         line += [Span(" " * (room - size + 1)), Span(jitter(rank, _jitter_room(width)), "dim")]
         lines.append((line, f"rank:{rank.rank}"))
     return lines
@@ -131,15 +122,33 @@ def per_token(mode: str, rank: RankSteps, accept_length: float | None) -> float 
 
 def estimated_line(rank: RankSteps, ranks: int, width: int) -> list[Span]:
     """The real step on the scale of the profiled bars; empty when its idle share is not known."""
-    drawn = real_bar(rank, bar_room(width, ranks)) if rank.coverage.ok else []
+    drawn = real_bar(rank, bar_room(width, ranks)) if believable(rank) else []
     return [INDENT, Span(rank_label("real", ranks), "dim"), *drawn, Span(" estimated", "dim")] if drawn else []
 
 
 def idle_lines(rank: RankSteps) -> list[list[Span]]:
     """What the GPU waited for while idle, in us a step; nothing when that is not known."""
-    known = [(name, rank.idle_split_us.get(kind, 0.0)) for kind, name in _IDLE_WORDS.items()]
-    parts = [f"{name} {us:,.0f}" for name, us in known if us > 0]
-    return [[INDENT, Span("░", "kind.idle"), Span(" idle us  ", "dim"), Span(" · ".join(parts))]] if parts else []
+    said = text.idle_words(rank)
+    return [[INDENT, Span("░", "kind.idle"), Span(" idle us  ", "dim"), Span(said)]] if said else []
+
+
+def totals_lines(rank: RankSteps) -> list[list[Span]]:
+    """The whole trace by kinds: what may be said when no step can be shown."""
+    totals = rank.totals
+    if totals is None or not words.known(totals.span_us) or totals.span_us <= 0:
+        return []
+    found = sorted(((us, kind) for kind, us in totals.kinds_us.items() if words.known(us) and us > 0), reverse=True)
+    line = [INDENT, Span("whole trace ", "dim"), Span(words.significant(totals.span_us / 1e3)), Span(" ms", "dim")]
+    for us, kind in found:
+        letter, style = (LETTERS[kind], f"kind.{kind}") if kind in KINDS else ("?", "kind.other")
+        name = kind.replace("_", " ")
+        line += [Span("  "), Span(letter, style), Span(f" {name} {100 * us / totals.span_us:.0f} %")]
+    return [line]
+
+
+def believable(rank: RankSteps) -> bool:
+    """Whether there is a step that may be drawn."""
+    return rank.coverage.ok and rank.period_us is not None
 
 
 def kernel_cells(table: Table, kernel: TopKernel) -> dict[str, Span | str]:

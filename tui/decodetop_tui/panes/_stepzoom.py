@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decodetop.core import words
+from decodetop.steps import text
 from decodetop.steps.reading import Capture, RankSteps, StepsReading, TopKernel
 from decodetop_tui.paint import Span, View
 from decodetop_tui.panes._cells import cells, clean, clip_middle, wrap
@@ -10,6 +11,7 @@ from decodetop_tui.panes._page import INDENT, Page
 from decodetop_tui.panes._stepbar import Part
 from decodetop_tui.panes._steplines import (
     KERNELS,
+    believable,
     coverage_lines,
     estimated_line,
     idle_lines,
@@ -18,12 +20,11 @@ from decodetop_tui.panes._steplines import (
     per_token,
     rank_bars,
     summary,
+    totals_lines,
 )
 from decodetop_tui.panes._table import Column, Table
 
 _NAME_LINES = 6
-UNKNOWN_WORTH_A_WORD = 0.02
-"""Share of the step without a kind from which its kernels are named."""
 
 
 def draw(page: Page, reading: StepsReading, view: View, mode: str) -> None:
@@ -37,8 +38,8 @@ def draw(page: Page, reading: StepsReading, view: View, mode: str) -> None:
     rank = next((rank for rank in ranks if view.cursor == f"rank:{rank.rank}"), ranks[0])
     page.extend(coverage_lines(ranks))
     page.extend(summary(rank, apart=True))
-    for at, text in enumerate(wrap(_steps_words(rank), page.width - 12, 3)):
-        page.add(INDENT, Span("steps     " if at == 0 else " " * 10, "dim"), Span(text, "dim"))
+    for at, line in enumerate(wrap(_steps_words(rank), page.width - 12, 3)):
+        page.add(INDENT, Span("steps     " if at == 0 else " " * 10, "dim"), Span(line, "dim"))
     page.blank()
     estimated = estimated_line(rank, len(ranks), view.width)
     if estimated:
@@ -46,7 +47,10 @@ def draw(page: Page, reading: StepsReading, view: View, mode: str) -> None:
     page.extend_rows(rank_bars(ranks, mode, view.width))
     if capture.report.straggler_rank is not None:
         page.add(INDENT, Span(f"rank {capture.report.straggler_rank} is the straggler", "warn"), Span(": others wait"))
-    if rank.coverage.ok:
+    page.extend([[INDENT, Span("note", "dim"), Span(f": {one}")] for one in rank.coverage.problems if rank.coverage.ok])
+    if not believable(rank):
+        page.extend(totals_lines(rank))
+    else:
         _kinds(page, rank, mode, capture.report.accept_length)
         page.extend(idle_lines(rank))
         _unknown(page, rank)
@@ -56,14 +60,14 @@ def draw(page: Page, reading: StepsReading, view: View, mode: str) -> None:
 
 def _steps_words(rank: RankSteps) -> str:
     """Which steps the figures stand on."""
-    parts = [f"{rank.steps.used} of {rank.steps.found} steps"]
+    parts = [text.steps_words(rank)]
     if rank.representative_step is not None:
         parts.append(f"figures of step {rank.representative_step}")
     if rank.period_us is not None:
         period = rank.period_us
         parts.append(f"median {period.median:,.0f} us (p10 {period.p10:,.0f}, p90 {period.p90:,.0f})")
     if rank.steps.dropped:
-        parts.append("dropped " + ", ".join(f"{drop.index} ({drop.why})" for drop in rank.steps.dropped[:4]))
+        parts.append(f"left out: {text.dropped_words(rank)}")
     parts += [f"{count} {name}" for name, count in rank.steps.other.items() if count]
     if rank.kernels_per_step is not None:
         parts.append(f"{rank.kernels_per_step} kernels and {rank.graph_launches_per_step or 0} graph launches a step")
@@ -101,20 +105,19 @@ def _kinds(page: Page, rank: RankSteps, mode: str, accept_length: float | None) 
 
 def _kind_cells(rank: RankSteps, part: Part, tokens: float | None, loud: bool, table: Table) -> dict[str, Span | str]:
     top = next((kernel for kernel in rank.top_kernels if kernel.kind == part.kind), None)
-    calls = rank.calls_per_step.get(part.kind) if part.kind is not None else None
     us = words.UNKNOWN if tokens is None else f"{part.us / tokens:,.0f}"
     return {
         "letter": Span(part.letter, part.style),
         "us": Span(us, "loud" if loud else ""),
         "share": f"{100 * part.share:.1f}",
-        "calls": "" if part.kind is None else words.number(calls),
+        "calls": "" if part.kind is None or part.letter == text.WAITING else words.number(part.calls),
         "kind": part.name,
         "kernel": "" if top is None else Span(clip_middle(top.name, max(table.size("kernel"), 1)), "dim"),
     }
 
 
 def _unknown(page: Page, rank: RankSteps) -> None:
-    if rank.unknown_share > UNKNOWN_WORTH_A_WORD:
+    if rank.unknown_share > text.UNKNOWN_SHOWN:
         names = ", ".join(kernel.name for kernel in rank.unknown_kernels[:3])
         page.add(INDENT, Span(f"{100 * rank.unknown_share:.1f} % of the step has no kind", "warn"), Span(f": {names}"))
 

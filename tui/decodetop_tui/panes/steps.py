@@ -15,6 +15,7 @@ from decodetop_tui.panes._lines import progress
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
 from decodetop_tui.panes._stepbar import kind_parts
 from decodetop_tui.panes._steplines import (
+    believable,
     coverage_lines,
     estimated_line,
     idle_lines,
@@ -23,6 +24,7 @@ from decodetop_tui.panes._steplines import (
     per_token,
     rank_bars,
     summary,
+    totals_lines,
 )
 from decodetop_tui.panes._table import boxed
 
@@ -110,10 +112,11 @@ def _compact(page: Page, capture: Capture, view: View, mode: str) -> None:
     room = view.height - len(page.lines)
     problems = coverage_lines(ranks)
     page.extend(problems[: max(1, room - 1)])
-    legend = _legend(first, mode, view.width, capture.report.accept_length) if first.coverage.ok else []
+    legend = _legend(first, mode, view.width, capture.report.accept_length) if believable(first) else []
     full = 2 + len(problems) + len(ranks) + len(legend)
     page.extend(summary(first, apart=room >= full))
-    if not first.coverage.ok:
+    if not believable(first):
+        page.extend(totals_lines(first))
         return
     estimated = estimated_line(first, len(ranks), view.width)
     if estimated and room > full:
