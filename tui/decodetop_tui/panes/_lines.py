@@ -18,11 +18,10 @@ MOST_CELLS = HISTORY // 2
 
 
 class History(NamedTuple):
-    """`text` is one row of braille of exactly the cells asked for; figures are over the `seconds` drawn."""
+    """`text` is one row of braille of exactly the cells asked for; `high` is the most seen in the `seconds` drawn."""
 
     text: str
     seconds: int
-    low: float | None
     high: float | None
 
 
@@ -54,17 +53,19 @@ def history(
     last_cell = now_ns // step_ns // 2
     first = (last_cell - room + 1) * 2
     slots: list[float | None] = [None] * (room * 2)
-    for past in lane.history:
+    present: set[int] = set()
+    for past in reversed(lane.history):
         at = past.t_ns // step_ns - first
-        if 0 <= at < len(slots):
+        if at < 0:
+            break
+        if at < len(slots) and at not in present:
+            present.add(at)
             seen = value(past.reading)
             slots[at] = seen if words.known(seen) else None
-    present = [t.t_ns // step_ns - first for t in lane.history]
-    _carry(slots, set(present), now_ns // step_ns - first)
-    known = [slot for slot in slots if slot is not None]
-    high = max(known, default=None)
+    _carry(slots, present, now_ns // step_ns - first)
+    high = max((slot for slot in slots if slot is not None), default=None)
     text = braille(slots, top if top is not None else (high or 1.0))
-    return History(text, room * 2 * step_ns // SECOND_NS, min(known, default=None), high)
+    return History(text, room * 2 * step_ns // SECOND_NS, high)
 
 
 def history_room(room: int) -> int:

@@ -250,12 +250,20 @@ def _past(state: State, gpu: Gpu, room: int) -> tuple[str, str]:
     field = "dram_bandwidth_percent" if gpu.dram_bandwidth_percent is not None else "utilization_percent"
 
     def value(seen: Reading) -> float | None:
-        found = next((one for one in getattr(seen, "gpus", ()) if one.index == gpu.index), None)
+        found = _same(seen, gpu.index)
         return None if found is None or found.state != "ok" else getattr(found, field)
 
     past = history(state.lane("gpu"), state.now_ns, room, value, 100.0)
     word = "dram" if field == "dram_bandwidth_percent" else "busy"
     return past.text, f"{word} % over {words.remaining(past.seconds)}"
+
+
+def _same(seen: Reading, index: int) -> Gpu | None:
+    """The GPU of that index in another reading; nearly always at the place of its index."""
+    gpus = seen.gpus if isinstance(seen, GpuReading) else ()
+    if index < len(gpus) and gpus[index].index == index:
+        return gpus[index]
+    return next((one for one in gpus if one.index == index), None)
 
 
 def _past_line(state: State, gpu: Gpu, width: int) -> list[Span]:
