@@ -37,17 +37,18 @@ class Want(NamedTuple):
 class Place(NamedTuple):
     """A pane's rectangle with its title row.
 
-    `edge` is the rule at its left, one character a row (empty = none); `joints` are the places where its title rule
-    meets a vertical one, relative to the rectangle.
+    `edge` is the rule at its left, one character a row (empty = none); `margin` are cells kept free at its right;
+    `joints` are the places where its title rule meets a vertical one, relative to the rectangle.
     """
 
     rect: Rect
     edge: str = ""
+    margin: int = 0
     joints: tuple[tuple[int, str], ...] = ()
 
     @property
     def content_width(self) -> int:
-        return self.rect.width - bool(self.edge)
+        return max(0, self.rect.width - bool(self.edge) - self.margin)
 
     @property
     def content_height(self) -> int:
@@ -142,7 +143,7 @@ def _two_columns(area: Rect, want: WantOf) -> dict[str, Place]:
     left_width = (area.width - 1) // 2
     right_width = area.width - left_width
     columns = (
-        [_titled(want(name, left_width)) for name in LEFT],
+        [_titled(want(name, left_width - 1)) for name in LEFT],
         [_titled(want(name, right_width - 1)) for name in RIGHT],
     )
     middle = Want(
@@ -153,12 +154,31 @@ def _two_columns(area: Rect, want: WantOf) -> dict[str, Place]:
     gpu, rows, host = _outer_heights(area.height, outer)
     y = area.y + gpu
     panes = {"gpu": Place(Rect(area.x, area.y, area.width, gpu))}
-    panes |= _stack(LEFT, Rect(area.x, y, left_width, rows), want)
-    right = _stack(RIGHT, Rect(area.x + left_width, y, right_width, rows), _narrower(want))
+    split = _common_split(rows, columns)
+    left = _column(LEFT, Rect(area.x, y, left_width, rows), _narrower(want), split)
+    panes |= {name: place._replace(margin=1) for name, place in left.items()}
+    right = _column(RIGHT, Rect(area.x + left_width, y, right_width, rows), _narrower(want), split)
     left_titles = {panes[name].rect.y for name in LEFT}
     panes |= {name: place._replace(edge=_edge(place.rect, left_titles, y)) for name, place in right.items()}
     panes["host"] = Place(Rect(area.x, y + rows, area.width, host), joints=((left_width, "┴"),))
     return {name: panes[name] for name in NAMES}
+
+
+def _common_split(rows: int, columns: Sequence[Sequence[Want]]) -> int | None:
+    """Rows of the upper panes if both columns can be parted at one height with everyone's wants met."""
+    least = max(column[0].wanted for column in columns)
+    most = rows - max(column[1].wanted for column in columns)
+    return (least + most) // 2 if least <= most else None
+
+
+def _column(names: Sequence[str], area: Rect, want: WantOf, split: int | None) -> dict[str, Place]:
+    if split is None:
+        return _stack(names, area, want)
+    upper, lower = names
+    return {
+        upper: Place(Rect(area.x, area.y, area.width, split)),
+        lower: Place(Rect(area.x, area.y + split, area.width, area.height - split)),
+    }
 
 
 def _outer_heights(rows: int, wants: Sequence[Want]) -> tuple[int, int, int]:
@@ -173,7 +193,7 @@ def _outer_heights(rows: int, wants: Sequence[Want]) -> tuple[int, int, int]:
 
 
 def _narrower(want: WantOf) -> WantOf:
-    """The right column's panes give one cell to the rule at their left."""
+    """A pane beside the rule between the columns gives one cell: to the rule, or to keep off it."""
     return lambda name, width: want(name, width - 1)
 
 

@@ -235,7 +235,7 @@ class Pane(Painted):
             right.insert(0, Span(f"/{self.filter}", "warn"))
         if simulated:
             right.insert(0, Span("SIMULATED", "warn"))
-        line = rule(self.place.content_width, module.KEY, module.TITLE, right, focused)
+        line = rule(self.place.rect.width - bool(self.place.edge), module.KEY, module.TITLE, right, focused)
         if self.place.edge:
             line = (Span(self.place.edge[0], "rule"), *line)
         for x, mark in self.place.joints:
