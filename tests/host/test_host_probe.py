@@ -81,7 +81,7 @@ class FakeProcess:
             raise psutil.AccessDenied(1)
         if not self.alive:
             raise psutil.NoSuchProcess(1)
-        return SimpleNamespace(user=self.cpu_s * 0.75, system=self.cpu_s * 0.25)
+        return (self.cpu_s * 0.75, self.cpu_s * 0.25, 0.0, 0.0)
 
     def memory_info(self) -> Any:
         return SimpleNamespace(rss=2**30)

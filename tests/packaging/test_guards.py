@@ -16,7 +16,7 @@ INSTRUMENTS = ("gpu", "host", "server", "todo", "steps", "floor", "bench")
 
 PURE_STDLIB = {
     "__future__", "bisect", "collections", "dataclasses", "enum", "functools", "html", "itertools", "math", "re",
-    "statistics", "string", "types", "typing", "unicodedata", "datetime", "shlex",
+    "statistics", "string", "textwrap", "types", "typing", "unicodedata", "datetime", "shlex",
 }  # fmt: skip
 TIME_OWNERS = {"core/clock.py"}
 CHILD_CLOCKS = ("bench/", "sim/", "steps/child.py")

@@ -59,12 +59,12 @@ class Processes:
         if before is not None and before.process is not process:
             before = None
         with process.oneshot():
-            times = process.cpu_times()
+            user_s, system_s = process.cpu_times()[:2]
             memory_bytes = process.memory_info().rss
             threads = process.num_threads()
             core = _of(process, "cpu_num")
         switches = process.num_ctx_switches()
-        after = _Before(process, now_ns, times.user + times.system, switches.voluntary + switches.involuntary)
+        after = _Before(process, now_ns, user_s + system_s, switches.voluntary + switches.involuntary)
         self._before[one.pid] = after
         elapsed_s = 0.0 if before is None else (now_ns - before.t_ns) / SECOND_NS
         known = before is not None and elapsed_s > 0
