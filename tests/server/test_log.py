@@ -29,7 +29,8 @@ HEAD = read("vllm_tp1_graph", "server_head.log").decode()
     ("line", "running", "queued", "usage", "tok_s", "accept"),
     [
         (
-            "Decode batch. #running-req: 3, #token: 9, token usage: 0.12, gen throughput (token/s): 55.1, #queue-req: 2",
+            "Decode batch. #running-req: 3, #token: 9, token usage: 0.12, "
+            "gen throughput (token/s): 55.1, #queue-req: 2",
             3,
             2,
             0.12,
@@ -90,6 +91,14 @@ def test_the_first_line_after_a_prefill_has_no_rate() -> None:
     second = log.at(2 * SECOND_NS)
     assert second is not None and second.tok_s == 241.49
     assert log.at(16 * SECOND_NS) is not None and log.at(18 * SECOND_NS) is None
+
+
+def test_data_parallel_ranks_are_put_together() -> None:
+    log = DecodeLog()
+    lines = [f"[2026-11-30 08:19:37 DP{rank} TP{rank}] Decode batch, #running-req: {rank + 1}, " for rank in (0, 1)]
+    for line in lines * 2:
+        log.feed(f"{line}token usage: 0.10, gen throughput (token/s): 50.0, #queue-req: 1\n", 0)
+    assert log.at(0) == DecodeLine(running=3, queued=2, kv_usage=0.1, tok_s=100.0)
 
 
 def test_a_recorded_log() -> None:

@@ -17,6 +17,7 @@ FRESH_S = 15.0
 """SGLang writes a line every 40 decode steps (`--decode-log-interval`): 10 s for steps of 250 ms."""
 
 _STATS = re.compile(r"(?P<kind>Decode|Prefill) batch(?: \[\d+\])?[.,] (?P<pairs>.*)")
+_RANK = re.compile(r"\bDP\d+")
 _PAIR = re.compile(r"(#?[A-Za-z][\w .()/%-]*?): (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?=,|\s*$)")
 
 
@@ -31,13 +32,12 @@ class DecodeLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecodeLog:
-    """The newest decode line of a log that is fed as it grows."""
+    """The newest decode line of a log that is fed as it grows; of each data-parallel rank, put together."""
 
     def __init__(self) -> None:
         self._rest = ""
-        self._steady = False
-        self._last: DecodeLine | None = None
-        self._last_ns = 0
+        self._steady: set[str] = set()
+        self._last: dict[str, tuple[DecodeLine, int]] = {}
 
     def feed(self, text: str, t_ns: int) -> None:
         """`text` may end within a line."""
@@ -46,14 +46,26 @@ class DecodeLog:
             found = _STATS.search(line)
             if found is None:
                 continue
+            rank = _RANK.search(line[: found.start()])
+            key = rank[0] if rank else ""
             if found["kind"] == "Decode":
-                self._last, self._last_ns = decode_line(found["pairs"], steady=self._steady), t_ns
-            self._steady = found["kind"] == "Decode"
+                self._last[key] = decode_line(found["pairs"], steady=key in self._steady), t_ns
+                self._steady.add(key)
+            else:
+                self._steady.discard(key)
 
     def at(self, now_ns: int) -> DecodeLine | None:
-        """The newest line; None when it is older than `FRESH_S`."""
-        fresh = self._last is not None and now_ns - self._last_ns <= FRESH_S * SECOND_NS
-        return self._last if fresh else None
+        """None when no line is younger than `FRESH_S`."""
+        fresh = [line for line, t_ns in self._last.values() if now_ns - t_ns <= FRESH_S * SECOND_NS]
+        if len(fresh) < 2:
+            return fresh[0] if fresh else None
+        usages = [line.kv_usage for line in fresh if line.kv_usage is not None]
+        return DecodeLine(
+            running=sum(line.running or 0 for line in fresh),
+            queued=sum(line.queued or 0 for line in fresh),
+            kv_usage=sum(usages) / len(usages) if usages else None,
+            tok_s=sum(line.tok_s or 0.0 for line in fresh),
+        )
 
 
 def decode_line(pairs: str, *, steady: bool) -> DecodeLine:

@@ -1,13 +1,14 @@
 """A Prometheus scrape, reduced to the samples an adapter wants. Pure.
 
-Only wanted lines go through the client library's parser: a whole SGLang scrape costs 15-20 ms there, its wanted
-lines about one.
+Only wanted lines go through the client library's parser, and each series once: a whole SGLang scrape costs 15-20 ms
+there, its wanted lines about two, their values a fifth of one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
@@ -101,20 +102,17 @@ def wanted_names(metrics: Iterable[str], histograms: Iterable[str] = ()) -> froz
 
 def parse(text: str, wanted: frozenset[str]) -> Scrape:
     """Never raises: a line that can't be read is counted."""
-    lines = [line for line in text.splitlines() if _name_of(line) in wanted]
     points: dict[str, list[Point]] = {}
     unreadable = 0
-    try:
-        for name, point in _read("\n".join(lines) + "\n"):
+    for line in text.splitlines():
+        if _name_of(line) not in wanted:
+            continue
+        try:
+            name, point = _read(line)
+        except (ValueError, KeyError, IndexError):
+            unreadable += 1
+        else:
             points.setdefault(name, []).append(point)
-    except (ValueError, KeyError, IndexError):
-        points.clear()
-        for line in lines:
-            try:
-                for name, point in _read(line + "\n"):
-                    points.setdefault(name, []).append(point)
-            except (ValueError, KeyError, IndexError):
-                unreadable += 1
     return Scrape({name: tuple(seen) for name, seen in points.items()}, unreadable)
 
 
@@ -143,10 +141,20 @@ def _name_of(line: str) -> str:
     return line.partition("{")[0].partition(" ")[0]
 
 
-def _read(text: str) -> Iterator[tuple[str, Point]]:
-    for family in text_string_to_metric_families(text):
+def _read(line: str) -> tuple[str, Point]:
+    """Raises ValueError, KeyError or IndexError. A time stamp after the value is left out."""
+    end = line.rfind("}") + 1 or line.find(" ")
+    name, labels = _series(line[:end])
+    return name, Point(labels, float(line[end:].split()[0]))
+
+
+@lru_cache(maxsize=4096)
+def _series(text: str) -> tuple[str, Mapping[str, str]]:
+    """Name and labels of a line without its value: the same in every scrape, so each is parsed once."""
+    for family in text_string_to_metric_families(f"{text} 0\n"):
         for sample in family.samples:
-            yield sample.name, Point(sample.labels, float(sample.value))
+            return sample.name, sample.labels
+    raise ValueError(f"no sample: {text[:80]!r}")
 
 
 def _finite(point: Point) -> bool:
