@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from decodetop.cli import host, main
 from decodetop.core.clock import SystemClock
+from decodetop.server.discover import Found, Scan
+from decodetop.server.reading import ServerProcess
 
 
 class HastyClock(SystemClock):
@@ -47,3 +50,24 @@ def test_plain(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     said = capsys.readouterr().out.splitlines()
     assert said[0].startswith("CPU ") and any(line.startswith("disk       investigation ") for line in said)
     assert all(len(line) <= 80 for line in said)
+
+
+def test_the_servers_processes_are_watched(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = ServerProcess(pid=os.getpid(), role="scheduler", title="sglang::scheduler")
+    server = Found(
+        engine="sglang",
+        endpoint="http://127.0.0.1:30000",
+        listening=True,
+        root_pid=1,
+        started_wall_ns=0,
+        processes=(mine,),
+        command=(),
+        flags={},
+    )
+    monkeypatch.setattr(host, "scan", lambda proc: Scan(found=(server,)))
+    assert main(["host", "--json", "--investigation", str(tmp_path)]) == 0
+    (process,) = json.loads(capsys.readouterr().out)["reading"]["processes"]
+    assert (process["pid"], process["root_pid"], process["role"]) == (os.getpid(), 1, "scheduler")
+    assert process["cpu_percent"] is not None and process["memory_rss_bytes"] > 0

@@ -260,6 +260,14 @@ async def test_while_quiet_only_cheap_counters_are_read() -> None:
     await probe.close()
 
 
+async def test_the_first_reading_is_whole_even_while_quiet() -> None:
+    library = FakeLibrary(FakeGpu(processes=[(41, GIB)]))
+    probe = GpuProbe(ManualClock(), library, machine=Machine(Path("/nonexistent")), quiet=lambda: True)
+    gpu = (await probe.read()).gpus[0]
+    assert gpu.power_limit_w == 700.0 and gpu.processes
+    await probe.close()
+
+
 async def test_xids_are_kept_with_their_time() -> None:
     library = FakeLibrary(FakeGpu(), FakeGpu(uuid="GPU-1"))
     clock = ManualClock()

@@ -1,4 +1,4 @@
-"""`decodetop host`: CPU, memory and disks of this box, measured over one second."""
+"""`decodetop host`: CPU, memory, disks and the servers' processes of this box, measured over one second."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from decodetop.cli.common import print_json, print_lines
 from decodetop.config import Settings
 from decodetop.core.clock import SECOND_NS, SystemClock
 from decodetop.host.probe import HostProbe
-from decodetop.host.reading import HostReading
+from decodetop.host.reading import HostProcess, HostReading
 from decodetop.host.text import lines
+from decodetop.server.discover import Proc, scan
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 async def _read(settings: Settings) -> HostReading:
     clock = SystemClock()
-    probe = HostProbe(clock, disks=lambda: [("investigation", settings.investigation)])
+    watched = _servers_processes()
+    probe = HostProbe(clock, lambda: watched, lambda: [("investigation", settings.investigation)])
     try:
         await probe.read()
         # CPU shares stand between two readings
@@ -36,3 +38,11 @@ async def _read(settings: Settings) -> HostReading:
         return await probe.read()
     finally:
         await probe.close()
+
+
+def _servers_processes() -> list[HostProcess]:
+    return [
+        HostProcess(pid=process.pid, root_pid=server.root_pid, role=process.role, title=process.title)
+        for server in scan(Proc()).found
+        for process in server.processes
+    ]

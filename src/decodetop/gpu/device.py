@@ -92,14 +92,15 @@ class Device:
             self._open()
         self._ask_all(CORE, now_ns)
         self._check_alive()
-        if not self._quiet() and now_ns >= self._slow_due_ns:
+        first = self._slow_due_ns == 0
+        quiet = self._quiet() and not first
+        if not quiet and now_ns >= self._slow_due_ns:
             unanswered = [ask for ask in STATIC if any(field not in self._values for field in ask.fields)]
             self._ask_all((*unanswered, *SLOW, self._fields), now_ns)
             # GPUs take turns, so that rounds cost about the same
-            first = self._slow_due_ns == 0
             self._slow_due_ns = now_ns + (SLOW_NS - SECOND_NS * (self.index % 10) if first else SLOW_NS)
         self._read_gpm(now_ns)
-        if not self._quiet():
+        if not quiet:
             self._read_processes(now_ns)
         self._unify()
         return self._gpu()

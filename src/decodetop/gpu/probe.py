@@ -34,7 +34,7 @@ _Outcome = Gpu | Box
 
 
 class GpuProbe:
-    """core.engine.Probe. `quiet()` True (a benchmark runs) = only the cheap counters, no process lists.
+    """core.engine.Probe. `quiet()` True (a benchmark runs) = after the first reading only the cheap counters.
 
     A GPU that hangs, is lost or forbidden is a state of its row. `read` raises ProbeError only when there is no
     session: no library, driver or GPU (absent), or an nvmlInit that hangs (stalled).
