@@ -103,10 +103,38 @@ def test_server_rules(change: dict[str, Any], expected: str, word: str) -> None:
 
 
 def test_host_rules() -> None:
-    process = HostProcess(pid=7, root_pid=1, role="scheduler", title="sglang::scheduler", cpu_percent=100)
     disk = Disk(role="traces", path="/tmp", free_bytes=1 << 20, total_bytes=1 << 40)
-    host = HostReading(cpu_count=4, cpu_percent=99, processes=(process,), disks=(disk,))
-    assert ids(state_of(host=host)) == ["scheduler-bound:7", "cores-busy", "disk:traces"]
+    assert ids(state_of(host=HostReading(cpu_count=4, disks=(disk,)))) == ["disk:traces"]
+
+
+SPINNING = HostReading(
+    cpu_count=32,
+    processes=(HostProcess(pid=7, root_pid=1, role="scheduler", title="sglang::scheduler", cpu_percent=101),),
+)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "server", "expected"),
+    [
+        ({"utilization_percent": 28.0}, {"generated_tok_s": 51.0}, ["scheduler-bound:7"]),
+        ({"utilization_percent": 100.0}, {"generated_tok_s": 195.0}, []),
+        ({"utilization_percent": 0.0}, {"generated_tok_s": 0.0}, []),
+        ({"utilization_percent": None}, {"generated_tok_s": 51.0}, []),
+        ({"utilization_percent": 28.0}, {"generated_tok_s": 51.0, "processes": ()}, []),
+    ],
+    ids=["launch-bound", "gpu busy", "idle: it polls", "gpu unknown", "another server's"],
+)
+def test_a_whole_core_is_a_finding_only_while_the_gpus_wait(
+    gpu: dict[str, Any], server: dict[str, Any], expected: list[str]
+) -> None:
+    assert ids(state_of([gpu], server=server, host=SPINNING)) == expected
+
+
+def test_busy_cores_are_a_finding_after_five_samples() -> None:
+    busy = HostReading(cpu_count=4, cpu_percent=99)
+    for n, expected in ((4, []), (5, ["cores-busy"])):
+        samples = [Sample(source="host", t_ns=t * SECOND_NS, seq=t, reading=busy) for t in range(n)]
+        assert ids(fold_all(HEADER, samples)) == expected
 
 
 def test_graphs_off_matters_only_while_something_runs() -> None:

@@ -18,6 +18,9 @@ STEADY_SAMPLES = 5
 MEMORY_FREE_SHARE = 0.02
 KV_FULL = 0.95
 CORE_BOUND_PERCENT = 90.0
+CORES_BUSY_PERCENT = 95.0
+GPU_WAITS_PERCENT = 80.0
+"""A GPU busier than this does not wait for its host: 100 % with CUDA graphs, 28 % launch-bound on an H200."""
 CLOCK_LOW_SHARE = 0.85
 
 HW_SLOWDOWN, SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE = 0x8, 0x4, 0x20, 0x40, 0x80
@@ -179,20 +182,28 @@ def _kv_full(seen: Seen) -> Iterator[Hit]:
 
 
 def _scheduler(seen: Seen) -> Iterator[Hit]:
-    for process in seen.host.processes if seen.host is not None else ():
-        if (
-            process.cpu_percent is not None
-            and process.cpu_percent >= CORE_BOUND_PERCENT
-            and process.role == "scheduler"
-        ):
-            evidence = f"{process.title}: {process.cpu_percent:.0f} % of one core (pid {process.pid})"
-            yield Hit(str(process.pid), "the scheduler uses a whole core", evidence)
+    """A scheduler on a whole core says nothing by itself (SGLang's polls, also when idle): it counts when the GPUs
+    wait meanwhile.
+    """
+    server = seen.server
+    if seen.host is None or server is None or not (server.running and server.generated_tok_s):
+        return
+    busy = [gpu.utilization_percent for gpu in gpus_of(server, seen.gpu) or () if gpu.utilization_percent is not None]
+    if not busy or max(busy) >= GPU_WAITS_PERCENT:
+        return
+    own = {process.pid for process in server.processes}
+    for process in seen.host.processes:
+        at_work = process.pid in own and process.role in ("scheduler", "engine")
+        if at_work and (process.cpu_percent or 0) >= CORE_BOUND_PERCENT:
+            evidence = f"{process.title} {process.cpu_percent:.0f} % of one core, its GPUs busy {max(busy):.0f} %"
+            yield Hit(str(process.pid), "the GPUs wait for the scheduler", evidence)
 
 
 def _cores(seen: Seen) -> Iterator[Hit]:
-    host = seen.host
-    if host is not None and host.cpu_percent is not None and host.cpu_percent >= 95:
-        yield Hit("", "all CPU cores are busy", f"{host.cpu_percent:.0f} % of {host.cpu_count} cores")
+    recent = [one for one in (*seen.past[1 - STEADY_SAMPLES :], seen.host) if isinstance(one, HostReading)]
+    if len(recent) == STEADY_SAMPLES and all((one.cpu_percent or 0) >= CORES_BUSY_PERCENT for one in recent):
+        now = recent[-1]
+        yield Hit("", "all CPU cores are busy", f"{now.cpu_percent:.0f} % of {now.cpu_count} cores")
 
 
 def _disks(seen: Seen) -> Iterator[Hit]:
