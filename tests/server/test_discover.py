@@ -95,6 +95,15 @@ def test_a_container_s_published_port() -> None:
     assert found.endpoint == "http://127.0.0.1:9000" and "container" in found.reasons["endpoint"]
 
 
+def test_a_server_with_a_certificate_and_one_of_a_further_node() -> None:
+    box = FakeProc()
+    box.add(10, "vllm", "serve", "m", "--ssl-certfile", "/c.pem", listen=[("0.0.0.0", 8000)])
+    box.add(20, *LAUNCH, "30000", "--nnodes", "2", "--node-rank", "1")
+    first, second = scan(box).found
+    assert first.endpoint == "https://127.0.0.1:8000"
+    assert second.reasons["endpoint"] == "node rank 1: the server answers on the node of rank 0"
+
+
 def test_only_the_visible_devices_are_kept_of_an_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

@@ -127,6 +127,9 @@ def _describe(root: Root, proc: Proc, processes: Iterable[Process]) -> Found:
     sockets = _sockets(root, proc, reasons)
     at = listening_at(root, sockets)
     address, port = at or ("127.0.0.1", asked_port(root))
+    flags = flags_of(root)
+    if flags.get("node_rank", "0") != "0":
+        reasons["endpoint"] = f"node rank {flags['node_rank']}: the server answers on the node of rank 0"
     if _elsewhere(root.pid, proc):
         reasons["endpoint"] = "in a container of its own network: give --endpoint if it does not answer here"
         port = published_port(processes, port) or port
@@ -134,13 +137,13 @@ def _describe(root: Root, proc: Proc, processes: Iterable[Process]) -> Found:
     indices, uuids = _devices(root.pid, proc, reasons)
     return Found(
         engine=root.engine,
-        endpoint=url_of(address, port),
+        endpoint=url_of(address, port, tls=any(name.startswith("ssl_cert") for name in flags)),
         listening=at is not None,
         root_pid=root.pid,
         started_wall_ns=int(root.process.created_s * 1e9),
         processes=(ServerProcess(pid=root.pid, role="api", title=_title(root)), *root.children),
         command=redact(root.process.argv),
-        flags=flags_of(root),
+        flags=flags,
         gpu_indices=indices,
         gpu_uuids=uuids,
         unit=_unit(root.pid, proc, reasons),

@@ -154,11 +154,12 @@ def published_port(processes: Iterable[Process], port: int) -> int | None:
     return None
 
 
-def url_of(address: str, port: int) -> str:
+def url_of(address: str, port: int, *, tls: bool = False) -> str:
     """A server that listens everywhere is asked on loopback."""
+    scheme = "https" if tls else "http"
     if address in ("0.0.0.0", "::", "", "*"):
         address = "127.0.0.1"
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
 
 def _above(pid: int, by_pid: Mapping[int, Process]) -> Iterator[int]:

@@ -198,7 +198,8 @@ class Watch:
         if status == "down":
             self._forget()
             if self.found is not None and not self.found.listening:
-                status, message = "starting", f"process {self.found.root_pid} runs, its port is not open yet"
+                waits = f"process {self.found.root_pid} runs, its port is not open yet"
+                status, message = "starting", self.found.reasons.get("endpoint", waits)
             elif self.gone_ns is not None:
                 message = "its process has ended"
         elif status == "up" and self._wants_key is not None:
