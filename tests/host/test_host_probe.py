@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -30,6 +31,7 @@ async def test_this_machine() -> None:
     first = await probe.read()
     assert first.cpu_count == psutil.cpu_count() and first.memory_total_bytes
     assert first.cpu_percent is None and first.reasons["cpu_percent"] == "first reading: needs two"
+    assert msgspec.json.decode(msgspec.json.encode(first), type=HostReading) == first
     assert first.load_1 is not None and first.kernel and first.boot_wall_ns
     before = sum(psutil.cpu_times())
     while sum(psutil.cpu_times()) - before < 0.1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -73,10 +73,10 @@ class HostProbe:
         memory = psutil.virtual_memory()
         values = {**self._cpu(), **self._slow}
         reasons |= refused
-        reasons |= {field: why for field, why in values.items() if isinstance(why, _Why)}
+        reasons |= {field: value.why for field, value in values.items() if isinstance(value, _Unknown)}
         load = os.getloadavg()
         return HostReading(
-            **{field: value for field, value in values.items() if not isinstance(value, _Why)},
+            **{field: value for field, value in values.items() if not isinstance(value, _Unknown)},
             load_1=load[0],
             load_5=load[1],
             load_15=load[2],
@@ -93,7 +93,7 @@ class HostProbe:
         self._cores = [core_times(core._asdict()) for core in psutil.cpu_times(percpu=True)]
         used = usage(before, self._cores)
         if used is None:
-            why = _Why(_NEEDS_TWO if not before else "the kernel counted no CPU time")
+            why = _Unknown(_NEEDS_TWO if not before else "the kernel counted no CPU time")
             fields = ("cpu_percent", "cpu_max_core_percent", "cpu_per_core_percent", "cpu_steal_percent")
             return {"cpu_count": len(self._cores), **dict.fromkeys(fields, why)}
         return {
@@ -108,14 +108,14 @@ class HostProbe:
         values: dict[str, Any] = {"kernel": f"{os.uname().sysname} {os.uname().release}"}
         values["boot_wall_ns"] = int(psutil.boot_time() * SECOND_NS)
         frequency = self._machine.frequency_mhz(psutil.cpu_count() or 1)
-        values["cpu_frequency_mhz"] = _Why("the kernel does not say") if frequency is None else frequency
+        values["cpu_frequency_mhz"] = _Unknown("the kernel does not say") if frequency is None else frequency
         nodes = self._machine.node_count()
-        values["cpu_numa_nodes"] = _Why("the kernel does not say") if nodes is None else nodes
+        values["cpu_numa_nodes"] = _Unknown("the kernel does not say") if nodes is None else nodes
         if self._machine.counts_swap():
             swap = psutil.swap_memory()
             values |= {"swap_used_bytes": swap.used, "swap_total_bytes": swap.total}
         else:
-            values |= dict.fromkeys(("swap_used_bytes", "swap_total_bytes"), _Why("the kernel does not say"))
+            values |= dict.fromkeys(("swap_used_bytes", "swap_total_bytes"), _Unknown("the kernel does not say"))
         return values
 
     async def _read_disks(self) -> None:
@@ -136,8 +136,10 @@ class HostProbe:
         self._disk_reasons = dict(one for one in found if not isinstance(one, Disk))
 
 
-class _Why(str):
+class _Unknown(NamedTuple):
     """A reason in the place of a value."""
+
+    why: str
 
 
 def _space(role: str, path: Path) -> Disk | tuple[str, str]:
