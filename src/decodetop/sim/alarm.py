@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from typing import Protocol
 
 from decodetop.core.clock import SECOND_NS, SystemClock
 
@@ -17,6 +18,11 @@ class MonotonicClock(SystemClock):
 
     def __init__(self) -> None:
         self._zero_ns = 0
+
+
+class Wake(Protocol):
+    def set(self, due_ns: int, callback: Callable[[], None]) -> None:
+        """Call `callback` at `due_ns` of the clock; what was pending is forgotten."""
 
 
 class Alarm:
@@ -36,10 +42,6 @@ class Alarm:
         self._due_ns = due_ns
         self._callback = callback
         self._arm()
-
-    def clear(self) -> None:
-        self._callback = None
-        signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _arm(self) -> None:
         left_ns = self._due_ns - self._spin_ns - self._clock.now_ns()

@@ -7,8 +7,9 @@ from typing import Protocol
 
 import msgspec
 
+from decodetop.core.clock import Clock
 from decodetop.sim import model
-from decodetop.sim.alarm import Alarm, MonotonicClock
+from decodetop.sim.alarm import Wake
 from decodetop.sim.model import Load
 from decodetop.sim.serving import Emitter, Request
 
@@ -51,7 +52,7 @@ class Batch:
     """Serves requests at the physics' pace. `running` and `waiting` may be read by anyone."""
 
     def __init__(
-        self, clock: MonotonicClock, alarm: Alarm, emitter: Emitter, pool: Pool, tp: int, watchers: tuple[Watcher, ...]
+        self, clock: Clock, alarm: Wake, emitter: Emitter, pool: Pool, tp: int, watchers: tuple[Watcher, ...]
     ) -> None:
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()

@@ -7,7 +7,8 @@ import itertools
 
 import msgspec
 
-from decodetop.sim.alarm import Alarm, MonotonicClock
+from decodetop.core.clock import Clock
+from decodetop.sim.alarm import Wake
 from decodetop.sim.model import Load, noise
 from decodetop.sim.serving import Emitter, Request
 
@@ -30,9 +31,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 class Exact:
     """Serves each request by the clock alone."""
 
-    def __init__(
-        self, clock: MonotonicClock, alarm: Alarm, emitter: Emitter, schedule: Schedule, seed: int = 0
-    ) -> None:
+    def __init__(self, clock: Clock, alarm: Wake, emitter: Emitter, schedule: Schedule, seed: int = 0) -> None:
         self.running: list[Request] = []
         self.waiting: tuple[Request, ...] = ()
         self.load = Load(t_ns=clock.now_ns())

@@ -11,8 +11,7 @@ import itertools
 from collections.abc import Callable
 from typing import Protocol
 
-from decodetop.core.clock import SECOND_NS
-from decodetop.sim.alarm import MonotonicClock
+from decodetop.core.clock import SECOND_NS, Clock
 from decodetop.sim.asks import Ask
 from decodetop.sim.chunks import Answer, token_ids
 from decodetop.sim.model import noise
@@ -32,7 +31,7 @@ class Place(Protocol):
 class _Nowhere:
     """A visitor reads nothing: the answer is not sent."""
 
-    def __init__(self, clock: MonotonicClock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     def send(self, data: bytes) -> int:
@@ -48,7 +47,7 @@ class _Nowhere:
 class Visitors:
     """`count` users; each asks, reads its answer, thinks, and asks again."""
 
-    def __init__(self, count: int, clock: MonotonicClock, place: Place, model: str, seed: int = 0) -> None:
+    def __init__(self, count: int, clock: Clock, place: Place, model: str, seed: int = 0) -> None:
         self._clock = clock
         self._place = place
         self._model = model
