@@ -40,6 +40,7 @@ _SHORT = {
     "communication, waiting": "comm wait",
     "communication incl. waiting": "comm + wait",
     "linear attention": "linear attn",
+    "elementwise": "elemwise",
 }
 
 

@@ -151,6 +151,14 @@ def believable(rank: RankSteps) -> bool:
     return rank.coverage.ok and rank.period_us is not None
 
 
+_NAME_NOISE = re.compile(r"^void |\(anonymous namespace\)::|at::native::")
+
+
+def short_name(name: str) -> str:
+    """A kernel's name without what nearly all of them share, so that what tells them apart is not cut off."""
+    return _NAME_NOISE.sub("", clean(name))
+
+
 def kernel_cells(table: Table, kernel: TopKernel) -> dict[str, Span | str]:
     """A kernel's line; of a long name both ends show."""
     kind = kernel.kind if kernel.kind in KINDS else "other"
@@ -159,7 +167,7 @@ def kernel_cells(table: Table, kernel: TopKernel) -> dict[str, Span | str]:
         "us": words.number(kernel.us_per_step, 1),
         "share": words.number(100 * kernel.share, 1),
         "calls": words.number(kernel.calls_per_step),
-        "name": clip_middle(clean(kernel.name), max(table.size("name"), 1)),
+        "name": clip_middle(short_name(kernel.name), max(table.size("name"), 1)),
     }
 
 

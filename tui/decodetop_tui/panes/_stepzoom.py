@@ -6,7 +6,7 @@ from decodetop.core import words
 from decodetop.steps import text
 from decodetop.steps.reading import Capture, RankSteps, StepsReading, TopKernel
 from decodetop_tui.paint import Span, View
-from decodetop_tui.panes._cells import cells, clean, clip_middle, wrap
+from decodetop_tui.panes._cells import cells, clip_middle, wrap
 from decodetop_tui.panes._page import INDENT, Page
 from decodetop_tui.panes._stepbar import Part
 from decodetop_tui.panes._steplines import (
@@ -19,6 +19,7 @@ from decodetop_tui.panes._steplines import (
     parts_of,
     per_token,
     rank_bars,
+    short_name,
     summary,
     totals_lines,
 )
@@ -104,15 +105,16 @@ def _kinds(page: Page, rank: RankSteps, mode: str, accept_length: float | None) 
 
 
 def _kind_cells(rank: RankSteps, part: Part, tokens: float | None, loud: bool, table: Table) -> dict[str, Span | str]:
-    top = next((kernel for kernel in rank.top_kernels if kernel.kind == part.kind), None)
+    waits = part.letter == text.WAITING
+    top = None if waits else next((kernel for kernel in rank.top_kernels if kernel.kind == part.kind), None)
     us = words.UNKNOWN if tokens is None else f"{part.us / tokens:,.0f}"
     return {
         "letter": Span(part.letter, part.style),
         "us": Span(us, "loud" if loud else ""),
         "share": f"{100 * part.share:.1f}",
-        "calls": "" if part.kind is None or part.letter == text.WAITING else words.number(part.calls),
+        "calls": "" if part.kind is None or waits else words.number(part.calls),
         "kind": part.name,
-        "kernel": "" if top is None else Span(clip_middle(top.name, max(table.size("kernel"), 1)), "dim"),
+        "kernel": "" if top is None else Span(clip_middle(short_name(top.name), max(table.size("kernel"), 1)), "dim"),
     }
 
 
@@ -142,7 +144,7 @@ def _kernels(page: Page, rank: RankSteps, view: View) -> None:
 def _kernel(page: Page, table: Table, kernel: TopKernel, row: str, *, open: bool) -> None:
     """One line; the one under the cursor shows its whole name."""
     page.add(*table.row(kernel_cells(table, kernel)), row=row)
-    if open and cells(clean(kernel.name)) > table.size("name"):
+    if open and (short_name(kernel.name) != kernel.name or cells(kernel.name) > table.size("name")):
         for line in wrap(kernel.name, max(page.width - 6, 1), _NAME_LINES):
             page.add(Span("      "), Span(line, "dim"), row=row)
 

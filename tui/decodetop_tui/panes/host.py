@@ -29,6 +29,8 @@ _PROCESSES = (
     Column("pid", "pid", 8, 6),
     Column("rss", "RSS GiB", 7, 4),
     Column("threads", "threads", 7, 3),
+    Column("node", "NUMA", 4, 2),
+    Column("switches", "switches/s", 10, 1),
     Column("title", "process", 12, 8, "<", grow=200),
 )
 
@@ -124,7 +126,11 @@ def _compact(page: Page, reading: HostReading, view: View) -> None:
 
 
 def _table(page: Page, processes: list[HostProcess], view: View, headed: bool) -> None:
-    columns = _PROCESSES if headed else tuple(column for column in _PROCESSES if column.id not in ("rss", "threads"))
+    columns = (
+        _PROCESSES
+        if headed
+        else tuple(column for column in _PROCESSES if column.id in ("cpu", "flag", "role", "pid", "title"))
+    )
     units = {"cpu": " % of a core", "pid": ""}
     if not headed:
         columns = tuple(column._replace(after=units.get(column.id, "")) for column in columns)
@@ -140,6 +146,8 @@ def _table(page: Page, processes: list[HostProcess], view: View, headed: bool) -
             "pid": Span(str(process.pid), "dim"),
             "rss": words.gib(process.memory_rss_bytes),
             "threads": words.number_plain(process.threads),
+            "node": words.number_plain(process.numa_node),
+            "switches": words.number(process.context_switches_s),
             "title": Span(clip_middle(process.title, max(1, table.size("title"))), "dim"),
         }
         page.add(*table.row(cells), row=f"process:{process.pid}")

@@ -145,9 +145,9 @@ def _legend(rank: RankSteps, mode: str, width: int, accept_length: float | None)
     shares = [f"{100 * part.share:.0f} %" for part in parts]
     share_room = max(map(len, shares), default=0)
     name_room = max(1, size - us_room - share_room - 9)
-    boxes = []
+    boxes: list[list[Span]] = []
     for part, us, share in zip(parts, figures, shares, strict=True):
         name = Span(f" {pad(part.name if cells(part.name) <= name_room else part.short, name_room)} ")
         line = [Span(part.letter, part.style), name, Span(f"{us:>{us_room}}"), Span(" us ", "dim")]
-        boxes.append(boxed([*line, Span(f"{share:>{share_room}}")], size))
+        boxes.append(boxed([*line, Span(f"{share:>{share_room}}", "" if boxes else "loud")], size))
     return [[INDENT, *chain(*boxes[at : at + columns])] for at in range(0, len(boxes), columns)]
