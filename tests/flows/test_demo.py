@@ -38,6 +38,7 @@ def everything(state: State) -> bool:
         gpu is not None
         and any(one.pcie_gen == 5 for one in gpu.gpus)
         and current is not None
+        and current.status == "up"
         and bool(current.generated_tok_s)
         and host is not None
         and bool(host.processes)
