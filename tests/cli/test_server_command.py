@@ -103,8 +103,6 @@ def test_the_key_from_the_environment_opens_it(
 
 
 def test_an_unreadable_key_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("DECODETOP_API_KEY_FILE", "/nonexistent/key")
     assert main(["server", "--endpoint", ":1"]) == 2
     assert "can't read the key file" in capsys.readouterr().err

@@ -228,7 +228,7 @@ async def test_llama_cpp(make_probe: Make) -> None:
 
 
 async def test_a_sleeping_llama_cpp_is_not_woken(make_probe: Make) -> None:
-    asleep = {**LLAMACPP, "/props": {**LLAMACPP["/props"], "is_sleeping": True}}  # type: ignore[dict-item]
+    asleep = {**LLAMACPP, "/props": {**LLAMACPP["/props"], "is_sleeping": True}}
     server, paths = await look(make_probe, answers(asleep, LLAMACPP_METRICS))
     assert (server.status, server.running) == ("up", 0)
     assert "wake" in server.reasons["itl"] and "/slots" not in paths

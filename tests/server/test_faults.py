@@ -182,7 +182,7 @@ async def test_garbage_metrics(make_probe: Make, body: bytes) -> None:
     async with EngineReplay(answers) as replay:
         server = only(await make_probe(replay.endpoint).read())
     assert (server.status, server.running, server.queued) == ("up", None, None)
-    assert server.reasons["running"] and server.reasons["queued"]
+    assert "sglang:num_running_reqs" in server.reasons["running"] and server.reasons["queued"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from decodetop.core.clock import SECOND_NS, Clock, Late, within
+from decodetop.core.clock import Clock, Late, within
 from decodetop.errors import RequestError
 from decodetop.server.reading import Engine, Status
 from decodetop.server.redact import redact_text
@@ -60,7 +60,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     code: int
     content_type: str
     body: bytes
-    took_ms: float
 
     @property
     def ok(self) -> bool:
@@ -104,7 +103,6 @@ class SafeClient:
         """Raises PathRefused, or NoAnswer (down, hung, not_a_server)."""
         if path not in SAFE[engine]:
             raise PathRefused(f"GET {path} is not on the list of safe addresses of {engine}")
-        started_ns = self._clock.now_ns()
         try:
             code, content_type, body = await within(self._clock, timeout_s, self._fetch(path))
         except Late as late:
@@ -115,8 +113,7 @@ class SafeClient:
             raise NoAnswer("hung", f"no answer within {timeout_s:g} s to {path}") from None
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             raise self._no_answer(path, error) from None
-        took_ms = (self._clock.now_ns() - started_ns) / SECOND_NS * 1000
-        return Answer(code=code, content_type=content_type, body=body, took_ms=took_ms)
+        return Answer(code=code, content_type=content_type, body=body)
 
     def clean(self, text: str) -> str:
         """One line of at most 200 characters without keys."""

@@ -79,7 +79,7 @@ class ServerProbe:
             if endpoint not in self._tasks or self._tasks[endpoint].done():
                 self._tasks[endpoint] = asyncio.ensure_future(watch.poll())
         await self._wait()
-        self._drop_gone()
+        await self._drop_gone()
         servers = tuple(watch.server for watch in self._watches.values())
         self._current = self._choose()
         return ServerReading(servers=servers, current=self._current, searched=self._searched())
@@ -99,7 +99,8 @@ class ServerProbe:
         if watch is not None:
             await watch.poll()
             return watch.server
-        watch = self._watch(endpoint, explicit=True)
+        named = self._placed_at(endpoint) in map(self._placed_at, self._named)
+        watch = self._watch(endpoint, explicit=named)
         self._place(watch)
         try:
             await watch.poll()
@@ -192,7 +193,7 @@ class ServerProbe:
                 self._not_servers[endpoint] = now_ns + int(NOT_A_SERVER_S * SECOND_NS)
             await watch.close()
 
-    def _drop_gone(self) -> None:
+    async def _drop_gone(self) -> None:
         now_ns = self._clock.now_ns()
         up = [watch for watch in self._watches.values() if watch.server.status in ("up", "needs_key")]
         for endpoint, watch in list(self._watches.items()):
@@ -202,6 +203,8 @@ class ServerProbe:
                 task = self._tasks.pop(endpoint, None)
                 if task is not None:
                     task.cancel()
+                    await asyncio.wait({task})
+                await watch.close()
 
     # --- which one is meant ---
 

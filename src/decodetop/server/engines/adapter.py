@@ -141,7 +141,8 @@ def gauge(scrape: Scrape, names: tuple[str, ...], field: str, reasons: dict[str,
         if any(scrape.not_a_number(name) for name in names):
             reasons[field] = "the engine reports NaN"
         else:
-            reasons[field] = f"no metric {names[0]}" if names else "the engine has no such metric"
+            odd = f" ({scrape.unreadable} lines of the scrape can't be read)" if scrape.unreadable else ""
+            reasons[field] = f"no metric {names[0]}{odd}"
     return value
 
 
