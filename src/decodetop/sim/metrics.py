@@ -158,8 +158,8 @@ class Metrics:
         return sorted([*self._labels, *more, 'moe_ep_rank="0"', 'pp_rank="0"', f'tp_rank="{rank}"'])
 
     def _http(self, out: list[str]) -> None:
-        used = os.times()
-        cpu = f'sglang:process_cpu_seconds_total{{component="tokenizer"}} {used.user + used.system!r}'
+        in_user, in_kernel, *_ = os.times()
+        cpu = f'sglang:process_cpu_seconds_total{{component="tokenizer"}} {in_user + in_kernel!r}'
         self._family(out, "process_cpu_seconds_total", "counter", iter([cpu]))
         asked = (
             f'sglang:http_requests_total{{endpoint="{path}",method="{method}"}} {n}.0'
