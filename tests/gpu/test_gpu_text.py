@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -181,6 +181,7 @@ def readings() -> st.SearchStrategy[GpuReading]:
     return st.builds(GpuReading, gpus=st.lists(one, max_size=3).map(tuple))
 
 
+@settings(deadline=None)
 @given(readings())
 def test_any_reading_has_words_within_80_columns(reading: GpuReading) -> None:
     assert all(len(line) <= 80 and "\n" not in line for line in text.lines(reading, 10**9))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import warnings
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -167,6 +169,18 @@ def test_another_module_under_the_same_name_is_refused(monkeypatch: pytest.Monke
     with pytest.raises(ProbeError) as caught:
         load()
     assert "nvidia-ml-py" in caught.value.hint
+
+
+def test_the_deprecated_shells_warning_never_lands_on_the_screen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The distribution pynvml warns at import, whoever installed it."""
+    (tmp_path / "pynvml.py").write_text("import warnings\nwarnings.warn('pynvml is deprecated', FutureWarning)\n")
+    monkeypatch.delitem(sys.modules, "pynvml")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ProbeError, match="nvidia-ml-py"), warnings.catch_warnings(record=True) as warned:
+        load()
+    assert not warned
 
 
 def test_the_real_module_passes() -> None:

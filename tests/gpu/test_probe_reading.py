@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from decodetop.gpu.device import MEASURED
@@ -80,6 +81,7 @@ async def test_every_missing_value_has_a_reason() -> None:
         await second_reading(FakeLibrary(answers)),
         await second_reading(FakeLibrary(answers.but(refused=refuses))),
     ):
+        assert msgspec.json.decode(msgspec.json.encode(gpu), type=Gpu) == gpu
         missing = {field for field in MEASURED if getattr(gpu, field) is None} - {"recovery_action"}
         assert missing <= gpu.reasons.keys()
         assert all(gpu.reasons.values())

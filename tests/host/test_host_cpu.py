@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decodetop.host.cpu import CoreTimes, core_times, cpus_of, usage
@@ -34,6 +34,7 @@ def test_no_share_without_two_readings_of_the_same_cores(before: list[CoreTimes]
 times = st.builds(CoreTimes, st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6))
 
 
+@settings(deadline=None)
 @given(st.lists(times, max_size=4), st.lists(times, max_size=4))
 def test_shares_are_always_percent(before: list[CoreTimes], after: list[CoreTimes]) -> None:
     """Idle counters of real kernels step back now and then."""
@@ -76,6 +77,43 @@ def test_the_clock_is_asked_of_eight_cores_at_most(tmp_path: Path) -> None:
 
     assert Counting(tmp_path).frequency_mhz(64) == 2000.0
     assert len(asked) == 8
+
+
+@pytest.mark.parametrize(
+    ("files", "cores", "memory"),
+    [
+        ({"cpu.max": "800000 100000\n", "memory.max": "137438953472\n", "memory.current": "42\n"}, 8.0, (2**37, 42)),
+        ({"cpu.max": "max 100000\n", "memory.max": "max\n", "memory.current": "42\n"}, None, None),
+        (
+            {
+                "cpu/cpu.cfs_quota_us": "150000\n",
+                "cpu/cpu.cfs_period_us": "100000\n",
+                "memory/memory.limit_in_bytes": "1073741824\n",
+                "memory/memory.usage_in_bytes": "7\n",
+            },
+            1.5,
+            (2**30, 7),
+        ),
+        (
+            {
+                "cpu/cpu.cfs_quota_us": "-1\n",
+                "cpu/cpu.cfs_period_us": "100000\n",
+                "memory/memory.limit_in_bytes": "9223372036854771712\n",
+                "memory/memory.usage_in_bytes": "7\n",
+            },
+            None,
+            None,
+        ),
+        ({}, None, None),
+    ],
+)
+def test_limits_of_a_container(
+    tmp_path: Path, files: dict[str, str], cores: float | None, memory: tuple[int, int] | None
+) -> None:
+    for path, text in files.items():
+        put(tmp_path, f"sys/fs/cgroup/{path}", text)
+    machine = Machine(tmp_path)
+    assert (machine.cpu_limit_cores(), machine.memory_limit()) == (cores, memory)
 
 
 def test_the_clock_of_a_guest_comes_from_cpuinfo(tmp_path: Path) -> None:

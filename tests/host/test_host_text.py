@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from markdown_it import MarkdownIt
 
 from decodetop.host import text
@@ -47,6 +48,16 @@ def test_lines_fit_and_name_the_full_core() -> None:
     assert "one core is full: scheduler 3011 can't go faster" in said
     assert any("stolen 0.4 %" in line for line in said)
     assert "not known  cpu_frequency_mhz: the kernel does not say" in said
+
+
+def test_a_limit_is_said_where_there_is_one() -> None:
+    assert text.limit(READING) is None
+    limited = msgspec.structs.replace(
+        READING, cpu_limit_cores=8.0, memory_limit_bytes=128 * GIB, memory_limit_used_bytes=41 * GIB
+    )
+    assert text.limit(limited) == "container limit 8.0 cores, 41.0 of 128.0 GiB"
+    assert "limits     container limit 8.0 cores, 41.0 of 128.0 GiB" in text.lines(limited)
+    assert not any("no limit" in line for line in text.lines(HostReading(cpu_count=2, reasons={"x": "no limit"})))
 
 
 def test_markdown_is_one_table() -> None:

@@ -34,6 +34,22 @@ class Machine:
     def node_count(self) -> int | None:
         return len(set(self._by_core().values())) or None
 
+    def cpu_limit_cores(self) -> float | None:
+        """CPU quota of this container in cores (cgroup v2, then v1); None without one."""
+        quota, _, period = self._text("sys/fs/cgroup/cpu.max").strip().partition(" ")
+        if not quota:
+            quota = self._text("sys/fs/cgroup/cpu/cpu.cfs_quota_us").strip()
+            period = self._text("sys/fs/cgroup/cpu/cpu.cfs_period_us").strip()
+        return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+
+    def memory_limit(self) -> tuple[int, int] | None:
+        """(limit, used) of this container in bytes (cgroup v2, then v1); None without a limit."""
+        v1 = "sys/fs/cgroup/memory/memory."
+        limit = (self._text("sys/fs/cgroup/memory.max") or self._text(f"{v1}limit_in_bytes")).strip()
+        used = (self._text("sys/fs/cgroup/memory.current") or self._text(f"{v1}usage_in_bytes")).strip()
+        # without a limit v1 says 2**63 less a page
+        return (int(limit), int(used)) if limit.isdigit() and used.isdigit() and int(limit) < 2**60 else None
+
     def counts_swap(self) -> bool:
         """psutil warns on the terminal where the kernel has no such file."""
         return (self._root / "proc/vmstat").exists()

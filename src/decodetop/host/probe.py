@@ -14,7 +14,7 @@ from decodetop.core.thread import CallThread
 from decodetop.host.cpu import CoreTimes, core_times, usage
 from decodetop.host.machine import Machine
 from decodetop.host.processes import Processes, Watched
-from decodetop.host.reading import Disk, HostReading
+from decodetop.host.reading import NO_LIMIT, Disk, HostReading
 
 DISK_NS = 10 * SECOND_NS
 DISK_DEADLINE_S = 1.0
@@ -111,6 +111,9 @@ class HostProbe:
         values["cpu_frequency_mhz"] = _Unknown("the kernel does not say") if frequency is None else frequency
         nodes = self._machine.node_count()
         values["cpu_numa_nodes"] = _Unknown("the kernel does not say") if nodes is None else nodes
+        cores, limit = self._machine.cpu_limit_cores(), self._machine.memory_limit()
+        values["cpu_limit_cores"] = _Unknown(NO_LIMIT) if cores is None else cores
+        values["memory_limit_bytes"], values["memory_limit_used_bytes"] = limit or (_Unknown(NO_LIMIT),) * 2
         if self._machine.counts_swap():
             swap = psutil.swap_memory()
             values |= {"swap_used_bytes": swap.used, "swap_total_bytes": swap.total}

@@ -6,6 +6,9 @@ import msgspec
 
 from decodetop.core.sample import Reading
 
+NO_LIMIT = "no limit"
+"""The reason that stands where a container's limit would."""
+
 
 class HostProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process of a watched server. `cpu_percent` is of one core: 100 = one core wholly used.
@@ -37,6 +40,7 @@ class HostReading(Reading, frozen=True, kw_only=True):
     """`cpu_percent` is of all cores, `cpu_max_core_percent` of the busiest one, since the last reading.
 
     Busy is neither idle nor waiting for a disk; what a hypervisor took (`cpu_steal_percent`) stands apart.
+    The limits are this container's (cgroup), None with the reason "no limit" outside of one.
     `reasons` names fields, and `processes.PID` or `disks.PATH` for what could not be read of one of them.
     """
 
@@ -53,6 +57,9 @@ class HostReading(Reading, frozen=True, kw_only=True):
     memory_used_bytes: int | None = None
     memory_available_bytes: int | None = None
     memory_total_bytes: int | None = None
+    cpu_limit_cores: float | None = None
+    memory_limit_bytes: int | None = None
+    memory_limit_used_bytes: int | None = None
     swap_used_bytes: int | None = None
     swap_total_bytes: int | None = None
     disks: tuple[Disk, ...] = ()

@@ -6,7 +6,7 @@ import re
 import textwrap
 
 from decodetop.core.words import UNKNOWN, gib, number, percent
-from decodetop.host.reading import Disk, HostProcess, HostReading
+from decodetop.host.reading import NO_LIMIT, Disk, HostProcess, HostReading
 
 _WIDTH = 80
 _BOUND_PERCENT = 95.0
@@ -37,6 +37,16 @@ def memory(reading: HostReading) -> str:
     return f"{gib(reading.memory_used_bytes)}/{gib(reading.memory_total_bytes)} GiB"
 
 
+def limit(reading: HostReading) -> str | None:
+    """`container limit 8.0 cores, 41.0 of 128.0 GiB`; None outside of a limited container."""
+    parts = []
+    if reading.cpu_limit_cores is not None:
+        parts.append(f"{reading.cpu_limit_cores:.1f} cores")
+    if reading.memory_limit_bytes is not None:
+        parts.append(f"{gib(reading.memory_limit_used_bytes)} of {gib(reading.memory_limit_bytes)} GiB")
+    return f"container limit {', '.join(parts)}" if parts else None
+
+
 def swap(reading: HostReading) -> str:
     """`none` where there is no swap."""
     if reading.swap_total_bytes == 0:
@@ -63,6 +73,7 @@ def lines(reading: HostReading) -> list[str]:
         f"memory     {memory(reading)} used   {gib(reading.memory_available_bytes)} available   swap {swap(reading)}",
         f"kernel     {reading.kernel or UNKNOWN}   NUMA nodes {number(reading.cpu_numa_nodes)}",
     ]
+    out += [f"limits     {text}" for text in [limit(reading)] if text]
     for one in reading.disks:
         out += textwrap.wrap(f"disk       {disk(one)}   {one.path}", _WIDTH, subsequent_indent=" " * 11)
     if reading.processes:
@@ -70,6 +81,8 @@ def lines(reading: HostReading) -> list[str]:
     out += [_row(one) for one in reading.processes]
     out += [f"one core is full: {one.role} {one.pid} can't go faster" for one in reading.processes if cpu_bound(one)]
     for field, why in reading.reasons.items():
+        if why == NO_LIMIT:
+            continue
         out += textwrap.wrap(f"not known  {field}: {why}", _WIDTH, subsequent_indent=" " * 11)
     return out
 
@@ -86,6 +99,7 @@ def markdown(reading: HostReading) -> list[str]:
     if reading.cpu_steal_percent:
         out.append(f"- stolen by other guests: {percent(reading.cpu_steal_percent, 1)} of CPU time")
     out.append(f"- memory: {memory(reading)} used, swap {swap(reading)}")
+    out += [f"- {text}" for text in [limit(reading)] if text]
     out.append(f"- kernel: {_cell(reading.kernel or UNKNOWN)}")
     out += [f"- disk: {_cell(disk(one))} ({_cell(one.path)})" for one in reading.disks]
     if reading.processes:
