@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 
 import pytest
 
@@ -53,6 +54,17 @@ async def test_an_answer(clock: ManualClock) -> None:
         await client.close()
     assert (answer.code, answer.object()) == (200, {"version": "1"})
     assert (missing.ok, missing.code) == (False, 404)
+
+
+async def test_an_answer_compressed_against_our_word(clock: ManualClock) -> None:
+    packed = Reply(200, gzip.compress(b'{"version":"1"}'), encoding="gzip")
+    async with EngineReplay({"/version": packed}) as replay:
+        client = SafeClient(replay.endpoint, clock)
+        assert (await client.get("vllm", "/version")).object() == {"version": "1"}
+        replay.answers = {"/version": Reply(200, b"no gzip", encoding="gzip")}
+        with pytest.raises(NoAnswer):
+            await client.get("vllm", "/version")
+        await client.close()
 
 
 async def fails(replay: EngineReplay, clock: ManualClock, path: str = "/v1/models") -> NoAnswer:

@@ -261,6 +261,17 @@ async def test_an_ssh_tunnel_is_another_box(make_probe: Make) -> None:
     assert server.reasons["gpu_indices"] == "it runs on another host"
 
 
+def test_a_real_tunnel_is_known_by_its_program(tmp_path: Path) -> None:
+    (tmp_path / "ssh").symlink_to(Path(sys.executable).resolve())
+    listen = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+    child = subprocess.Popen([tmp_path / "ssh", "-c", listen], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        assert int(child.stdout.readline()) in Proc().tunnels()
+    finally:
+        child.communicate(b"\n")
+
+
 SERVER = """
 import http.server, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -295,7 +306,10 @@ async def test_a_real_process_is_found_by_psutil(tmp_path: Path) -> None:
     probe = ServerProbe(SystemClock())
     try:
         assert child.stdout is not None and child.stdout.readline() == b"ready\n"
-        reading = await probe.read()
+        for _ in range(20):  # a busy machine may need more than one look
+            reading = await probe.read()
+            if any(server.root_pid == child.pid and server.status == "up" for server in reading.servers):
+                break
     finally:
         await probe.close()
         child.kill()

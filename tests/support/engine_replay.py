@@ -26,6 +26,7 @@ class Reply:
     cut: bool = False
     raw: bytes | None = None
     location: str | None = None
+    encoding: str | None = None
 
 
 Answers = Mapping[str, Reply]
@@ -106,9 +107,10 @@ class EngineReplay:
             writer.write(reply.raw)
             await writer.drain()
             return False
-        moved = f"Location: {reply.location}\r\n" if reply.location else ""
+        more = f"Location: {reply.location}\r\n" if reply.location else ""
+        more += f"Content-Encoding: {reply.encoding}\r\n" if reply.encoding else ""
         writer.write(
-            f"HTTP/1.1 {reply.code} X\r\nContent-Type: {reply.content_type}\r\n{moved}"
+            f"HTTP/1.1 {reply.code} X\r\nContent-Type: {reply.content_type}\r\n{more}"
             f"Content-Length: {len(reply.body)}\r\n\r\n".encode()
         )
         if reply.cut:

@@ -137,7 +137,8 @@ class SafeClient:
         async with self._http.stream("GET", self._base + path, headers=headers) as response:
             parts: list[bytes] = []
             size = 0
-            async for part in response.aiter_raw():
+            # decoded: some proxies compress although told not to
+            async for part in response.aiter_bytes():
                 size += len(part)
                 if size > BODY_MAX_BYTES:
                     limit = BODY_MAX_BYTES >> 20
