@@ -486,16 +486,23 @@ int nvmlEventSetWait_v2(void *set, struct event *out, unsigned timeout_ms) {
     return 0;
 }
 
-/* What peers ask for and this library has no value of. */
-REFUSED(nvmlDeviceGetEncoderUtilization)
-REFUSED(nvmlDeviceGetDecoderUtilization)
+/* What only peers ask for. */
+static int idle_engine(unsigned *percent, unsigned *period_us) {
+    *percent = 0;
+    *period_us = 100000;
+    return 0;
+}
+int nvmlDeviceGetEncoderUtilization(device_t device, unsigned *out, unsigned *period) { ENTER(nvmlDeviceGetEncoderUtilization); return idle_engine(out, period); }
+int nvmlDeviceGetDecoderUtilization(device_t device, unsigned *out, unsigned *period) { ENTER(nvmlDeviceGetDecoderUtilization); return idle_engine(out, period); }
+int nvmlDeviceGetComputeMode(device_t device, unsigned *out) { ENTER(nvmlDeviceGetComputeMode); *out = 0; return 0; }
+int nvmlDeviceGetDisplayActive(device_t device, unsigned *out) { ENTER(nvmlDeviceGetDisplayActive); *out = 0; return 0; }
+REFUSED(nvmlDeviceGetDriverModel)
+REFUSED(nvmlDeviceGetDriverModel_v2)
 REFUSED(nvmlDeviceGetJpgUtilization)
 REFUSED(nvmlDeviceGetOfaUtilization)
 REFUSED(nvmlDeviceGetBAR1MemoryInfo)
 REFUSED(nvmlDeviceGetCurrentEccMode)
 REFUSED(nvmlDeviceGetEccMode)
-REFUSED(nvmlDeviceGetDisplayActive)
 REFUSED(nvmlDeviceGetDisplayMode)
-REFUSED(nvmlDeviceGetComputeMode)
 REFUSED(nvmlDeviceGetProcessUtilization)
 REFUSED(nvmlDeviceGetNumFans)
