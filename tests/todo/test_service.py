@@ -15,6 +15,7 @@ from decodetop.core.clock import SystemClock
 from decodetop.core.engine import Engine
 from decodetop.core.sample import Command, Notice
 from decodetop.errors import DataError
+from decodetop.todo import model
 from decodetop.todo import service as service_module
 from decodetop.todo.reading import (
     AddAttempt,
@@ -220,6 +221,18 @@ async def test_an_agent_that_knows_nothing_of_our_edits_does_not_take_them_back(
             ("t3", "completed"),
             ("t4", "pending"),
         ]
+
+
+async def test_an_edit_of_another_decodetop_that_an_agent_overwrote_at_once_is_not_lost(tmp_path: Path) -> None:
+    plan = [{"content": word, "status": "pending"} for word in ("a", "b")]
+    async with Bench(tmp_path).running() as bench:
+        await bench.outside(plan)
+        await bench.do(AddTodo(content="c, ours"))
+        TodoStore(tmp_path).update(lambda document: model.add(document, AddTodo(content="d, cli"), 0)[0])
+        plan[0]["status"] = "completed"
+        await bench.outside(plan)
+        assert sorted(bench.on_disk) == sorted(contents(bench.reading)) == ["a", "b", "c, ours", "d, cli"]
+        assert bench.reading.todos[0].status == "completed"
 
 
 async def test_an_editor_with_an_old_buffer_does_not_take_our_edits_back(tmp_path: Path) -> None:
@@ -428,7 +441,7 @@ async def test_the_real_watch_and_thread(tmp_path: Path, monkeypatch: pytest.Mon
         await until(lambda reading: True)
         engine.submit(AddTodo(content="a"))
         await until(lambda reading: contents(reading) == ["a"])
-        TodoStore(tmp_path).update(lambda document: service_module.model.add(document, AddTodo(content="b"), 0)[0])
+        TodoStore(tmp_path).update(lambda document: model.add(document, AddTodo(content="b"), 0)[0])
         assert sorted(contents(await until(lambda reading: len(reading.todos) == 2))) == ["a", "b"]
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -278,3 +278,76 @@ def test_a_broken_question_file_is_a_word_and_stays(tmp_path: Path, data: bytes)
     with pytest.raises(DataError, match=r"investigation\.json"):
         write_question(tmp_path, "why?")
     assert (tmp_path / "investigation.json").read_bytes() == data
+
+
+def test_what_a_foreign_tool_dropped_while_decodetop_was_away_is_put_back(tmp_path: Path) -> None:
+    TodoStore(tmp_path).update(lambda document: add(document, AddTodo(content="x", notes="why"), 0)[0])
+    TodoStore(tmp_path).update(adding("y"))
+    data = write(TodoStore(tmp_path), [{"content": "y", "status": "completed"}, {"content": "new"}])
+    (first, second) = TodoStore(tmp_path).read().items
+    assert (first["id"], first["status"], second["id"]) == ("t2", "completed", "t3")
+    assert TodoStore(tmp_path).path.read_bytes() == data, "reading writes nothing"
+    TodoStore(tmp_path).update(adding("z"))
+    assert [(item["id"], item["content"]) for item in TodoStore(tmp_path).read().items] == [
+        ("t2", "y"),
+        ("t3", "new"),
+        ("t4", "z"),
+    ]
+
+
+def test_a_list_begun_anew_gets_nothing_of_the_old_one(tmp_path: Path) -> None:
+    store = TodoStore(tmp_path)
+    store.update(lambda document: add(document, AddTodo(content="Profile decode", notes="why"), 0)[0])
+    write(store, [{"id": "t1", "content": "Upgrade the driver", "status": "pending"}])
+    assert store.read().items == ({"id": "t1", "content": "Upgrade the driver", "status": "pending"},)
+    store.path.unlink()
+    assert store.read() == Document()
+    store.update(adding("fresh"))
+    assert [(item["id"], item["content"]) for item in store.read().items] == [("t1", "fresh")]
+    write(store, b"")
+    assert store.read() == Document()
+
+
+@pytest.mark.parametrize("left", [b"", b"[", b'"x"', b"[" * 100_000])
+def test_a_broken_note_of_the_last_version_is_no_trouble(tmp_path: Path, left: bytes) -> None:
+    store = TodoStore(tmp_path)
+    store.update(adding("a"))
+    (tmp_path / ".todo.json.last").write_bytes(left)
+    store.update(adding("b"))
+    assert contents(store) == ["a", "b"]
+
+
+PLAN = [{"content": word, "status": "pending"} for word in ("a", "b")]
+
+
+def test_writers_that_know_nothing_of_each_other_lose_nothing(tmp_path: Path) -> None:
+    """An agent sends its whole list from memory, two commands come between, and a screen has not seen either."""
+    store = TodoStore(tmp_path)
+    write(store, PLAN)
+    base = store.read()
+    now, seen = store.save(adding("of the screen")(base), (base,))
+    versions = (base, seen.theirs, now)
+    for word in ("first command", "second command"):
+        store.update(adding(word))
+        write(store, [{**PLAN[0], "status": "completed"}, PLAN[1]])
+    saved, _ = store.save(adding("of the screen, later")(now), versions)
+    assert sorted(item["content"] for item in saved.items) == [
+        "a",
+        "b",
+        "first command",
+        "of the screen",
+        "of the screen, later",
+        "second command",
+    ]
+    assert saved.items[0]["status"] == "completed" and len(set(saved.ids)) == 6
+    assert contents(store) == [item["content"] for item in saved.items]
+
+
+def test_an_item_an_agent_takes_out_of_its_own_list_is_out(tmp_path: Path) -> None:
+    store = TodoStore(tmp_path)
+    write(store, PLAN)
+    store.update(adding("ours"))
+    write(store, PLAN)
+    store.update(adding("ours too"))
+    write(store, PLAN[1:])
+    assert contents(store) == ["b", "ours", "ours too"]

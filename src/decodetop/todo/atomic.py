@@ -47,8 +47,9 @@ def locked(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def replace(path: Path, data: bytes, still: Callable[[], bool] = lambda: True) -> bool:
-    """Put `data` in the place of `path` (a real path), with its mode and owner, durable when this returns.
+def replace(path: Path, data: bytes, still: Callable[[], bool] = lambda: True, *, durable: bool = True) -> bool:
+    """Put `data` in the place of `path` (a real path), with its mode and owner; if `durable`, it survives a crash of
+    the machine once this returns.
 
     `still` is asked last, when `data` is safely on the disk: False = leave the file as it is, and say False.
     Raises DataError with the old file intact.
@@ -56,14 +57,15 @@ def replace(path: Path, data: bytes, still: Callable[[], bool] = lambda: True) -
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         try:
-            _write(temporary, data, path)
+            _write(temporary, data, path, durable)
             if not still():
                 return False
             temporary.replace(path)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 temporary.unlink()
-        sync_folder(path.parent)
+        if durable:
+            sync_folder(path.parent)
     except OSError as error:
         raise write_error(path, error) from error
     return True
@@ -98,7 +100,7 @@ def write_error(path: Path, error: OSError) -> DataError:
     return DataError(f"can't write {path}: {reason}", hint)
 
 
-def _write(temporary: Path, data: bytes, like: Path) -> None:
+def _write(temporary: Path, data: bytes, like: Path, durable: bool) -> None:
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -111,6 +113,7 @@ def _write(temporary: Path, data: bytes, like: Path) -> None:
             os.fchmod(handle, stat.S_IMODE(old.st_mode))
             with contextlib.suppress(PermissionError):
                 os.fchown(handle, old.st_uid, old.st_gid)
-        os.fsync(handle)
+        if durable:
+            os.fsync(handle)
     finally:
         os.close(handle)

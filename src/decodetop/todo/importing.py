@@ -6,18 +6,14 @@ The same block a second time changes statuses only: agents print their whole lis
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import SequenceMatcher
 from typing import Any
 
 import msgspec
 
 from decodetop.todo.document import Document, Item, fold_content
 from decodetop.todo.formats.block import Block
+from decodetop.todo.merge import similar
 from decodetop.todo.view import stamp_of
-
-SIMILAR = 0.6
-"""From this ratio of common text on (difflib), a changed content under the same id is an edit; below, another item:
-agents begin each new plan with id 1 again."""
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,16 +84,12 @@ def _matches(document: Document, entries: Sequence[Item]) -> list[int | None]:
     settle(lambda item: item.get("id") and (item["id"], _words(item)))
     settle(lambda item: isinstance(item.get("uuid"), str) and item["uuid"])
     settle(_words)
-    settle(lambda item: item.get("id"), _similar)
+    settle(lambda item: item.get("id"), similar)
     return found
 
 
 def _words(item: Item) -> str:
     return fold_content(item["content"])
-
-
-def _similar(entry: Item, item: Item) -> bool:
-    return SequenceMatcher(None, _words(entry), _words(item), autojunk=False).ratio() >= SIMILAR
 
 
 def _updated(item: Item, entry: Item, wall_ns: int) -> Item:

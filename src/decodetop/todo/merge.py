@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 from decodetop.todo.document import TODOWRITE_FIELDS, Document, Item, canonical, fold_content, same, with_ids
 
 _ABSENT: Any = object()
+SIMILAR = 0.6
+"""The ratio of common text (difflib) from which on a changed content is taken for an edit."""
 _DROPPED, _UNKNOWN = 2, 5
 
 
@@ -44,8 +47,9 @@ def heal(theirs: Document, base: Document, newest: Document | None = None) -> Do
     named = _identified(theirs, known, next_id)
     items = []
     for item, read in zip(named.items, theirs.items, strict=True):
+        twin = known.get(item["id"])
         foreign = "id" not in read or read.keys() <= TODOWRITE_FIELDS
-        items.append({**known[item["id"]], **item} if foreign and item["id"] in known else item)
+        items.append({**twin, **item} if foreign and twin is not None and similar(twin, item) else item)
     fields = theirs.fields if "schema" in theirs.fields else {**base.fields, **theirs.fields}
     return Document(fields=fields, items=tuple(items))
 
@@ -70,6 +74,21 @@ def likely_base(theirs: Document, versions: Sequence[Document]) -> Document:
         if set(read.ids) & set(version.ids) and (least is None or distance < least):
             nearest, least = version, distance
     return nearest
+
+
+def caught_up(now: Document, versions: Sequence[Document], last: Document | None) -> Document:
+    """`now` and what another decodetop wrote `last`, if that is none of the versions known: a foreign tool may have
+    overwritten it before it was seen here.
+    """
+    if last is None or not versions or any(same(last.items, version.items) for version in reversed(versions)):
+        return now
+    return merge3(likely_base(last, versions), now, last)
+
+
+def similar(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two contents under one id are one item, edited: agents begin each new plan with id 1 again."""
+    contents = fold_content(one["content"]), fold_content(other["content"])
+    return contents[0] == contents[1] or SequenceMatcher(None, *contents, autojunk=False).ratio() >= SIMILAR
 
 
 def _distance(theirs: Document, version: Document) -> int:

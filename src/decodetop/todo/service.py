@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -17,13 +16,12 @@ import msgspec
 
 from decodetop.core.clock import SECOND_NS, Late, within
 from decodetop.core.engine import Context
-from decodetop.core.sample import Command, Notice
+from decodetop.core.sample import Command
 from decodetop.core.thread import CallThread
 from decodetop.errors import DataError, DecodetopError
-from decodetop.todo import formats, model, question
-from decodetop.todo.document import Document, Item, same
-from decodetop.todo.importing import import_block
-from decodetop.todo.merge import merge3
+from decodetop.todo import question
+from decodetop.todo.document import Document
+from decodetop.todo.notebook import Notebook
 from decodetop.todo.reading import (
     AddAttempt,
     AddEvidence,
@@ -36,7 +34,7 @@ from decodetop.todo.reading import (
     TodoReading,
     UndoTodo,
 )
-from decodetop.todo.store import FILE_NAME, BrokenFileError, NewerSchemaError, Seen, TodoStore, salvaged
+from decodetop.todo.store import FILE_NAME, BrokenFileError, Memory, NewerSchemaError, Seen, TodoStore, salvaged
 from decodetop.todo.view import todo_of, todos_of
 from decodetop.todo.watch import watch_folder
 
@@ -47,9 +45,6 @@ POLL_S = 2.0
 BROKEN_GRACE_S = 5.0
 """A file that has been no JSON for as long is not being written any more: an edit may take its place."""
 DISK_DEADLINE_S = 5.0
-GONE_KEPT = 50
-VERSIONS_KEPT = 12
-"""Of what the file held: as far back as another program may have read it and still write it now."""
 
 Watch = Callable[[Path, frozenset[str]], AsyncIterator[None]]
 
@@ -63,6 +58,16 @@ class Caller(Protocol):
     def call(self, function: Callable[[], T]) -> Awaitable[T]: ...
 
     def close(self) -> None: ...
+
+
+class _Disk(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at the folder. `seen` is None if the file is as it was."""
+
+    data: bytes | None
+    seen: Seen | None
+    memory: Memory
+    question: str | None
+    trouble: str | None
 
 
 class TodoService:
@@ -94,10 +99,7 @@ class TodoService:
         self._caller: Caller | None = None
         self._waiting: list[Command] = []
         self._turn = asyncio.Lock()
-        self._versions: deque[Document] = deque(maxlen=VERSIONS_KEPT)
-        self._now = Document()
-        self._undo = model.Undo()
-        self._gone: dict[str, Item] = {}
+        self._book = Notebook()
         self._question: str | None = None
         self._bytes: bytes | None = None
         self._broken_since_ns: int | None = None
@@ -123,8 +125,9 @@ class TodoService:
         async with self._turn:
             await self._refresh(context)
             self._waiting.remove(command)
-            self._store.refuse_newer(self._base)
-            if (notice := self._edit(command, context)) is not None:
+            self._store.refuse_newer(self._book.versions.newest)
+            notice = self._book.edit(command, context.clock.wall_ns())
+            if notice is not None:
                 context.notify(notice)
             self._say(context)
             await self._save(context)
@@ -134,50 +137,12 @@ class TodoService:
         """An edit whose handler was cancelled on the way out is made all the same."""
         for command in self._waiting:
             with contextlib.suppress(DecodetopError):
-                self._edit(command, context)
+                self._book.edit(command, context.clock.wall_ns())
         self._waiting.clear()
         await self._save(context)
         if self._caller is not None:
             self._caller.close()
             self._caller = None
-
-    def _edit(self, command: Command, context: Context) -> Notice | None:
-        before = self._now
-        notice = self._apply(command, context.clock.wall_ns())
-        if not isinstance(command, (UndoTodo, RedoTodo)) and not same(before.items, self._now.items):
-            self._undo = self._undo.record(before, self._now)
-        return notice
-
-    @property
-    def _base(self) -> Document:
-        """What the file holds, as far as we know."""
-        return self._versions[-1] if self._versions else Document()
-
-    def _apply(self, command: Command, wall_ns: int) -> Notice | None:
-        """Change what is in memory; the result is a word to the operator."""
-        match command:
-            case AddTodo():
-                self._now, _ = model.add(self._now, command, wall_ns)
-            case EditTodo():
-                self._now = model.edit(self._now, command, wall_ns)
-                return _advice(self._now, command)
-            case MoveTodo():
-                self._now = model.move(self._now, command)
-            case AddAttempt():
-                self._now = model.attempt(self._now, command, wall_ns)
-            case AddEvidence():
-                self._now = model.evidence(self._now, command, wall_ns)
-            case UndoTodo():
-                self._undo, self._now = self._undo.undo(self._now)
-            case RedoTodo():
-                self._undo, self._now = self._undo.redo(self._now)
-            case RestoreTodo():
-                if command.id in self._gone:
-                    self._now = model.restore(self._now, self._gone.pop(command.id))
-            case ImportTodos():
-                self._now, imported = import_block(self._now, formats.parse(command.text), wall_ns)
-                return Notice(message=f"import: {imported}")
-        return None
 
     async def _poll(self, context: Context) -> None:
         while True:
@@ -199,46 +164,44 @@ class TodoService:
     async def _refresh(self, context: Context) -> None:
         """Take in what is on the disk, and write what is still only in memory."""
         due = self._shown.unsaved is not None
-        versions, known = tuple(self._versions), None if due else self._bytes
+        versions, known = self._book.versions.all, None if due else self._bytes
         try:
-            data, seen, self._question, trouble = await self._call(context, lambda: self._read(versions, known))
+            disk = await self._call(context, lambda: self._read(versions, known))
         except BrokenFileError as error:
             self._broken(context, error)
         except DataError as error:
             self._trouble(context, str(error))
             return
         else:
-            self._bytes, self._broken_since_ns = data, None
-            if seen is not None:
-                now = self._now if self._versions else seen.document
-                self._take(seen.document, merge3(seen.base, now, seen.document))
-                due = due or (data is not None and not (seen.whole and same(self._now.items, seen.document.items)))
-            self._trouble(context, self._missing(data, due) or self._newer() or trouble)
+            self._question, self._bytes, self._broken_since_ns = disk.question, disk.data, None
+            if disk.seen is not None:
+                self._book.look(disk.seen, disk.memory)
+                due = due or (disk.data is not None and (self._book.owes or not disk.seen.whole))
+            self._trouble(context, self._missing(disk.data, due) or self._newer() or disk.trouble)
         if due:
             await self._save(context, due)
 
-    def _read(
-        self, versions: Sequence[Document], known: bytes | None
-    ) -> tuple[bytes | None, Seen | None, str | None, str | None]:
-        """On the thread: the file's bytes, what is in them if they are not the `known` ones, the investigation's
-        question, and what is wrong with the question's file. Raises DataError.
-        """
+    def _read(self, versions: Sequence[Document], known: bytes | None) -> _Disk:
+        """On the thread. `known` are the bytes that need not be looked at again. Raises DataError."""
         try:
             asked, trouble = question.read_question(self._folder), None
         except DataError as error:
             asked, trouble = None, str(error)
         data = self._store.read_bytes()
-        seen = None if versions and known is not None and data == known else self._store.parse(data, versions)
-        return data, seen, asked, trouble
+        if versions and known is not None and data == known:
+            return _Disk(data=data, seen=None, memory=Memory(), question=asked, trouble=trouble)
+        seen = self._store.parse(data, versions)
+        memory = self._store.memory() if data is not None else Memory()
+        return _Disk(data=data, seen=seen, memory=memory, question=asked, trouble=trouble)
 
     def _missing(self, data: bytes | None, due: bool) -> str | None:
-        if data is not None or due or not self._now.items:
+        if data is not None or due or not self._book.now.items:
             return None
         return f"{self._store.path} is gone from disk; the list is kept here and written again by the next edit"
 
     def _newer(self) -> str | None:
         try:
-            self._store.refuse_newer(self._base)
+            self._store.refuse_newer(self._book.versions.newest)
         except NewerSchemaError as error:
             return str(error)
         return None
@@ -246,9 +209,9 @@ class TodoService:
     def _broken(self, context: Context, error: BrokenFileError) -> None:
         words = error.message
         self._bytes = None
-        if not self._versions:
+        if not self._book.versions:
             document = salvaged(error.data)
-            self._take(document, document)
+            self._book.begin(document)
             words += f"; {len(document.items)} whole items are shown"
         if self._broken_since_ns is None:
             self._broken_since_ns = context.clock.now_ns()
@@ -256,8 +219,8 @@ class TodoService:
 
     async def _save(self, context: Context, due: bool = False) -> None:
         """Write what is only in memory, merged with what the file holds. What can't be written is kept and said."""
-        now, versions = self._now, tuple(self._versions)
-        if same(self._base.items, now.items) and not due:
+        now, versions = self._book.now, self._book.versions.all
+        if not due and not self._book.owes:
             return
         over = None
         if self._broken_since_ns is not None:
@@ -266,27 +229,16 @@ class TodoService:
                     self._shown, unsaved="the file is broken; tried again in a moment"
                 )
                 return
-            over = self._base
+            over = self._book.versions.newest
         try:
-            saved = await self._call(context, lambda: self._store.save(now, versions, over))
+            saved, seen = await self._call(context, lambda: self._store.save(now, versions, over))
         except DataError as error:
             self._shown = msgspec.structs.replace(self._shown, unsaved=str(error))
             return
-        self._take(saved, saved)
+        self._book.saved(saved, seen)
         self._bytes = None
         self._broken_since_ns = None
         self._shown = msgspec.structs.replace(self._shown, unsaved=None, problem=None, problem_since_wall_ns=None)
-
-    def _take(self, base: Document, now: Document) -> None:
-        """Go on with these, and remember the items that somebody else removed."""
-        for item in self._now.items:
-            if now.get(item["id"]) is None:
-                self._gone[item["id"]] = item
-        for id in [id for id in self._gone if now.get(id) is not None] + list(self._gone)[:-GONE_KEPT]:
-            self._gone.pop(id, None)
-        self._now = now
-        if not self._versions or not same(base.items, self._base.items):
-            self._versions.append(base)
 
     def _trouble(self, context: Context, problem: str | None) -> None:
         if problem != self._shown.problem:
@@ -297,11 +249,11 @@ class TodoService:
         """Show what there is, if it differs from what was shown."""
         reading = msgspec.structs.replace(
             self._shown,
-            title=self._question or self._now.title,
-            todos=todos_of(self._now.items),
-            gone=tuple(map(todo_of, self._gone.values())),
-            undo_depth=len(self._undo.done),
-            redo_depth=len(self._undo.undone),
+            title=self._question or self._book.now.title,
+            todos=todos_of(self._book.now.items),
+            gone=tuple(map(todo_of, self._book.gone.values())),
+            undo_depth=len(self._book.undo.done),
+            redo_depth=len(self._book.undo.undone),
         )
         last = context.state.last(self.source, TodoReading)
         if always or last is None or msgspec.structs.replace(reading, revision=last.revision) != last:
@@ -321,14 +273,3 @@ class TodoService:
         except Late as late:
             late.task.add_done_callback(lambda task: task.cancelled() or task.exception())
             raise DataError(message, hint) from late
-
-
-def _advice(document: Document, command: EditTodo) -> Notice | None:
-    """A soft word: more than one item in progress, or one closed without a reason."""
-    if command.status == "in_progress" and len(model.in_progress(document)) > 1:
-        others = ", ".join(id for id in model.in_progress(document) if id != command.id)
-        return Notice(level="warning", message=f"{command.id} is in progress beside {others}", hint="one at a time")
-    if command.status in model.CLOSED and model.closed_without_why(model.item_of(document, command.id)):
-        hint = "add a note, an attempt or a benchmark run to it, so that it can be read tomorrow"
-        return Notice(level="info", message=f"{command.id} closed with no word of why", hint=hint)
-    return None

@@ -6,6 +6,7 @@ is replaced: if it changed, the change is made anew on what it is now.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +19,7 @@ from decodetop.errors import DataError
 from decodetop.todo.atomic import locked, real_path, replace, sweep, sync_folder, write_error
 from decodetop.todo.document import SCHEMA, Document, ShapeError, bytes_of, normalise, same, unnamed_document, with_ids
 from decodetop.todo.formats.todowrite import lists_in_text
-from decodetop.todo.merge import heal, likely_base, merge3
+from decodetop.todo.merge import caught_up, heal, likely_base, merge3
 
 FILE_NAME = "todo.json"
 FILE_MAX_BYTES = 64 << 20
@@ -39,15 +40,25 @@ class NewerSchemaError(DataError):
     """A later decodetop wrote the file: it may be shown, not written."""
 
 
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
+    """What any decodetop wrote `last`, and the last list a `foreign` tool wrote before that; None = not known."""
+
+    last: Document | None = None
+    foreign: Document | None = None
+
+
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file holds. `base` is the known version that it was made from.
+    """What a file holds: `theirs`, made from the known version `base`. `document` is that and what was lost of it.
 
     `whole` is False if the file does not hold all of the document: it is to be written even if nobody edits.
+    `foreign` = a tool that does not know our shape wrote it.
     """
 
     document: Document
+    theirs: Document
     base: Document
     whole: bool = True
+    foreign: bool = False
 
 
 class TodoStore:
@@ -82,32 +93,40 @@ class TodoStore:
 
         Raises DataError as `save` does; a broken file is copied aside and then BrokenFileError raised.
         """
-        return self._put(lambda seen: change(seen.document), (), None)
+        return self._put(lambda seen: change(seen.document), (), None)[0]
 
-    def save(self, now: Document, versions: Sequence[Document], over_broken: Document | None = None) -> Document:
-        """Put `now`, merged with what the file holds, in its place, and return that.
+    def save(
+        self, now: Document, versions: Sequence[Document], over_broken: Document | None = None
+    ) -> tuple[Document, Seen]:
+        """Put `now`, merged with what the file holds, in its place; return that and what the file held.
 
         `versions` are what the file was known to hold, oldest first. A broken file is copied aside first; then
         BrokenFileError is raised, or `over_broken` taken for its content. Raises DataError if the file can't be
         written, or has a schema this version does not write; the file is intact then.
         """
-        return self._put(lambda seen: merge3(seen.base, now, seen.document), versions, over_broken)
+
+        def merged(seen: Seen) -> Document:
+            return merge3(seen.base, caught_up(now, versions, self.memory().last), seen.theirs)
+
+        return self._put(merged, versions, over_broken)
 
     def _put(
         self, change: Callable[[Seen], Document], versions: Sequence[Document], over_broken: Document | None
-    ) -> Document:
+    ) -> tuple[Document, Seen]:
         target = real_path(self.path)
         with locked(target):
             sweep(target)
+            sweep(self._memory_path)
             for _ in range(_TRIES):
                 data = self.read_bytes()
                 seen = self._seen(data, versions, over_broken)
                 ours = change(seen)
-                if seen.whole and same(ours.fields, seen.document.fields) and same(ours.items, seen.document.items):
-                    return ours
-                self.refuse_newer(seen.document)
+                if seen.whole and same(ours.fields, seen.theirs.fields) and same(ours.items, seen.theirs.items):
+                    return ours, seen
+                self.refuse_newer(seen.theirs)
                 if replace(target, bytes_of(ours), partial(self._holds, data)):
-                    return ours
+                    self._remember(ours, seen)
+                    return ours, seen
         raise DataError(f"{self.path} keeps changing under the edit", "another program rewrites it all the time")
 
     def keep_aside(self, data: bytes) -> Path:
@@ -130,22 +149,40 @@ class TodoStore:
 
         Raises BrokenFileError.
         """
-        last = versions[-1] if versions else Document()
+        known = versions[-1] if versions else Document()
         if data is None:  # gone from disk is not "all items removed": what was known of it is written again
-            return Seen(document=last, base=last, whole=not last.items)
+            return Seen(document=known, theirs=known, base=known, whole=not known.items)
         try:
-            if not data.strip() and last.items:
+            if not data.strip() and known.items:
                 raise ShapeError("it is empty")  # another program is about to fill it, or was stopped before it did
             read = unnamed_document(_json(data)) if data.strip() else Document()
         except (ValueError, RecursionError) as error:
             hint = "mend the file, or move it away and `decodetop todo import` it: whole items are saved"
             raise BrokenFileError(f"{self.path} is not a checklist: {_reason(error)}", hint, data) from error
-        cold = with_ids(read)
-        if not versions:
-            return Seen(document=cold, base=cold)
-        base = likely_base(read, versions)
-        document = heal(read, base, last)
-        return Seen(document=document, base=base, whole=same(document.items, cold.items))
+        if versions or not read.items:
+            return _seen_against(read, versions, None)
+        memory = self.memory()
+        return _seen_against(read, [one for one in (memory.foreign, memory.last) if one is not None], memory.last)
+
+    def memory(self) -> Memory:
+        """What is known from earlier, also of other decodetops; a help, so its absence is no trouble."""
+        try:
+            kept = _json(self._memory_path.read_bytes())
+            last, foreign = (kept[name] and with_ids(unnamed_document(kept[name])) for name in ("last", "foreign"))
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return Memory()
+        return Memory(last=last or None, foreign=foreign or None)
+
+    def _remember(self, ours: Document, seen: Seen) -> None:
+        foreign = seen.theirs if seen.foreign else self.memory().foreign
+        kept = {name: one and json.loads(bytes_of(one)) for name, one in (("last", ours), ("foreign", foreign))}
+        with contextlib.suppress(DataError):
+            replace(self._memory_path, json.dumps(kept).encode(), durable=False)
+
+    @property
+    def _memory_path(self) -> Path:
+        target = real_path(self.path)
+        return target.with_name(f".{target.name}.last")
 
     def _seen(self, data: bytes | None, versions: Sequence[Document], over_broken: Document | None) -> Seen:
         try:
@@ -153,7 +190,7 @@ class TodoStore:
         except BrokenFileError as error:
             aside = self.keep_aside(error.data)
             if over_broken is not None:
-                return Seen(document=over_broken, base=over_broken, whole=False)
+                return Seen(document=over_broken, theirs=over_broken, base=over_broken, whole=False)
             hint = f"a copy is in {aside.name}; mend the file, or move it away and `decodetop todo import` the copy"
             raise BrokenFileError(error.message, hint, error.data) from error
 
@@ -166,6 +203,18 @@ class TodoStore:
         if schema != SCHEMA or isinstance(schema, bool):
             message = f"{self.path} has schema {schema!r}; this decodetop writes schema {SCHEMA} and leaves it alone"
             raise NewerSchemaError(message, "a newer decodetop wrote it: use that one, or another --investigation DIR")
+
+
+def _seen_against(read: Document, versions: Sequence[Document], last: Document | None) -> Seen:
+    """`read` as what some program made of one of the versions; `last` is to be merged in, where it is not known yet."""
+    cold = with_ids(read)
+    foreign = "schema" not in read.fields
+    if not versions:
+        return Seen(document=cold, theirs=cold, base=cold, foreign=foreign)
+    base = likely_base(read, versions)
+    theirs = heal(read, base, versions[-1])
+    document = theirs if last is None else merge3(base, last, theirs)
+    return Seen(document=document, theirs=theirs, base=base, whole=same(document.items, cold.items), foreign=foreign)
 
 
 def _json(data: bytes) -> Any:

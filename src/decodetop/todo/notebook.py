@@ -1,0 +1,117 @@
+"""The checklist in memory: what it is now, what its file was known to hold, and the way back. No I/O."""
+
+from __future__ import annotations
+
+from decodetop.core.sample import Command, Notice
+from decodetop.todo import formats, model
+from decodetop.todo.document import Document, Item, same
+from decodetop.todo.importing import import_block
+from decodetop.todo.merge import caught_up, merge3
+from decodetop.todo.reading import (
+    AddAttempt,
+    AddEvidence,
+    AddTodo,
+    EditTodo,
+    ImportTodos,
+    MoveTodo,
+    RedoTodo,
+    RestoreTodo,
+    UndoTodo,
+)
+from decodetop.todo.store import Memory, Seen
+from decodetop.todo.versions import Versions
+
+GONE_KEPT = 50
+
+
+class Notebook:
+    """`gone` = items that an outside edit removed, by id."""
+
+    def __init__(self) -> None:
+        self.now = Document()
+        self.versions = Versions()
+        self.undo = model.Undo()
+        self.gone: dict[str, Item] = {}
+
+    @property
+    def owes(self) -> bool:
+        """Something is only in memory."""
+        return not same(self.versions.newest.items, self.now.items)
+
+    def look(self, seen: Seen, memory: Memory) -> None:
+        """Take in what the file holds, and what other decodetops are known to have written."""
+        first = not self.versions
+        self._catch_up(memory)
+        self.versions.remember(seen.theirs, seen.foreign)
+        self._take(seen.document if first else merge3(seen.base, self.now, seen.theirs))
+
+    def saved(self, document: Document, seen: Seen) -> None:
+        """`document` is in the file now, made from what was `seen` there."""
+        self.versions.remember(seen.theirs, seen.foreign)
+        self.versions.remember(document)
+        self._take(document)
+
+    def begin(self, document: Document) -> None:
+        """Start from this, of a file that can't be read whole."""
+        self.versions.remember(document)
+        self._take(document)
+
+    def edit(self, command: Command, wall_ns: int) -> Notice | None:
+        """Make an edit; the result is a word to the operator. Raises UsageError and DataError, with nothing changed."""
+        before = self.now
+        notice = self._apply(command, wall_ns)
+        if not isinstance(command, (UndoTodo, RedoTodo)) and not same(before.items, self.now.items):
+            self.undo = self.undo.record(before, self.now)
+        return notice
+
+    def _apply(self, command: Command, wall_ns: int) -> Notice | None:
+        match command:
+            case AddTodo():
+                self.now, _ = model.add(self.now, command, wall_ns)
+            case EditTodo():
+                self.now = model.edit(self.now, command, wall_ns)
+                return _advice(self.now, command)
+            case MoveTodo():
+                self.now = model.move(self.now, command)
+            case AddAttempt():
+                self.now = model.attempt(self.now, command, wall_ns)
+            case AddEvidence():
+                self.now = model.evidence(self.now, command, wall_ns)
+            case UndoTodo():
+                self.undo, self.now = self.undo.undo(self.now)
+            case RedoTodo():
+                self.undo, self.now = self.undo.redo(self.now)
+            case RestoreTodo():
+                if command.id in self.gone:
+                    self.now = model.restore(self.now, self.gone.pop(command.id))
+            case ImportTodos():
+                self.now, imported = import_block(self.now, formats.parse(command.text), wall_ns)
+                return Notice(message=f"import: {imported}")
+        return None
+
+    def _catch_up(self, memory: Memory) -> None:
+        now = caught_up(self.now, self.versions.all, memory.last)
+        for version, foreign in ((memory.foreign, True), (memory.last, False)):
+            if version is not None and not self.versions.holds(version):
+                self.versions.remember(version, foreign)
+        self._take(now)
+
+    def _take(self, now: Document) -> None:
+        """Go on with this, and remember the items that somebody else removed."""
+        for item in self.now.items:
+            if now.get(item["id"]) is None:
+                self.gone[item["id"]] = item
+        for id in [id for id in self.gone if now.get(id) is not None] + list(self.gone)[:-GONE_KEPT]:
+            self.gone.pop(id, None)
+        self.now = now
+
+
+def _advice(document: Document, command: EditTodo) -> Notice | None:
+    """A soft word: more than one item in progress, or one closed without a reason."""
+    if command.status == "in_progress" and len(model.in_progress(document)) > 1:
+        others = ", ".join(id for id in model.in_progress(document) if id != command.id)
+        return Notice(level="warning", message=f"{command.id} is in progress beside {others}", hint="one at a time")
+    if command.status in model.CLOSED and model.closed_without_why(model.item_of(document, command.id)):
+        hint = "add a note, an attempt or a benchmark run to it, so that it can be read tomorrow"
+        return Notice(level="info", message=f"{command.id} closed with no word of why", hint=hint)
+    return None
