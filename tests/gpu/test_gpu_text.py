@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from decodetop.gpu import text
-from decodetop.gpu.reading import NOT_ON_PCIE, Gpu, GpuProcess, GpuReading, Link, Xid
+from decodetop.gpu.reading import NOT_ON_PCIE, Gpu, GpuProcess, GpuReading, Link, MigInstance, Xid
 
 
 def gpu(**values: Any) -> Gpu:
@@ -141,6 +141,12 @@ def test_a_gpu_without_a_handle_is_one_row_and_one_sentence() -> None:
     row = next(at for at, line in enumerate(said) if line.startswith(" 1 "))
     assert "NO ACCESS: no permission" in said[row + 1]
     assert said[row + 2 :] == ["", "links", "   across CPU sockets: 0-1"]
+
+
+def test_mig_instances_have_a_line_each() -> None:
+    one = MigInstance(uuid="MIG-1", name="NVIDIA H100 MIG 1g.10gb", memory_used_bytes=3 * 2**30)
+    said = text.lines(GpuReading(gpus=(gpu(mig_instances=(one,)),)))
+    assert "   MIG        H100 MIG 1g.10gb 3.0 of – GiB" in said
 
 
 EVIL = "evil | name `x` \n# title <b>"

@@ -12,8 +12,9 @@ import pynvml
 import pytest
 
 from decodetop.errors import ProbeError
+from decodetop.gpu.calls import load
 from decodetop.gpu.codes import NvmlError, state_of, words
-from decodetop.gpu.nvml import Nvml, load
+from decodetop.gpu.nvml import Nvml
 
 
 def layer(**functions: Any) -> Nvml:
@@ -133,6 +134,26 @@ def test_processes_of_both_kinds_once_and_memory_may_be_unknown() -> None:
         nvmlDeviceGetGraphicsRunningProcesses_v2=lambda _: [one(5, 1), one(7, 3)],
     )
     assert nvml.processes(object()) == [(5, 100), (6, None), (7, 3)]
+
+
+def test_mig_instances_have_gaps_and_may_refuse_their_memory() -> None:
+    def at(gpu: object, place: int) -> str:
+        if place == 1:
+            raise pynvml.NVMLError(6)
+        return f"mig{place}"
+
+    nvml = layer(
+        nvmlDeviceGetMaxMigDeviceCount=lambda _: 3,
+        nvmlDeviceGetMigDeviceHandleByIndex=at,
+        nvmlDeviceGetUUID=lambda one: f"MIG-{one}",
+        nvmlDeviceGetGpuInstanceId=lambda one: 7,
+        nvmlDeviceGetName=lambda one: "NVIDIA H100 MIG 1g.10gb",
+        nvmlDeviceGetMemoryInfo=refuse(4),
+    )
+    assert [(one.uuid, one.gpu_instance, one.memory) for one in nvml.mig_instances(object())] == [
+        ("MIG-mig0", 7, None),
+        ("MIG-mig2", 7, None),
+    ]
 
 
 def test_a_metric_without_a_name_does_not_exist() -> None:

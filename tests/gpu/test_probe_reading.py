@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from decodetop.gpu.device import MEASURED
-from decodetop.gpu.library import Memory
+from decodetop.gpu.library import Memory, MigSeen
 from decodetop.gpu.machine import Machine
 from decodetop.gpu.probe import GpuProbe
-from decodetop.gpu.reading import NOT_ON_PCIE, Gpu, Link
+from decodetop.gpu.reading import NOT_ON_PCIE, Gpu, Link, MigInstance
 from support.clock import ManualClock
 from support.fake_nvml_layer import GIB, FakeGpu, FakeLibrary
 
@@ -196,6 +196,27 @@ async def test_mig_and_vgpu_explain_what_they_hide() -> None:
     assert mig.reasons["dram_bandwidth_percent"] == "not measured while MIG is on"
     vgpu = await second_reading(FakeLibrary(FakeGpu(virtualization=2, refused={"power_mw": 3})))
     assert vgpu.reasons["power_w"] == "not available in a vGPU guest"
+
+
+async def test_mig_instances_are_listed_where_mig_is_on() -> None:
+    one = MigSeen("MIG-1", 7, "NVIDIA H100 MIG 1g.10gb", Memory(10 * GIB, 3 * GIB, 7 * GIB, 0))
+    two = MigSeen("MIG-2", None, None, None)
+    on = await second_reading(FakeLibrary(FakeGpu(mig=True, mig_instances=[one, two])))
+    assert on.mig_instances == (
+        MigInstance(
+            uuid="MIG-1",
+            gpu_instance=7,
+            name="NVIDIA H100 MIG 1g.10gb",
+            memory_used_bytes=3 * GIB,
+            memory_total_bytes=10 * GIB,
+        ),
+        MigInstance(uuid="MIG-2"),
+    )
+    library = FakeLibrary(FakeGpu())
+    assert (await second_reading(library)).reasons["mig_instances"] == "MIG is off"
+    assert library.asked[("mig_instances", 0)] == 0
+    never = await second_reading(FakeLibrary(FakeGpu(refused={"mig": 3})))
+    assert never.reasons["mig_instances"] == "no MIG here"
 
 
 def host_with_memory(root: Path) -> Path:

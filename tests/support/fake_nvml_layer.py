@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from decodetop.gpu.codes import NvmlError
-from decodetop.gpu.library import Memory
+from decodetop.gpu.library import Memory, MigSeen
 
 GIB = 2**30
 
@@ -51,6 +51,7 @@ class FakeGpu:
     pcie_kb_s: tuple[int, int] = (3516, 547)
     persistence: bool = True
     mig: bool = False
+    mig_instances: list[MigSeen] = field(default_factory=list)
     fields: dict[int, float] = field(
         default_factory=lambda: {
             82: 38,

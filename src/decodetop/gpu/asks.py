@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 from decodetop.gpu.library import Clock, Handle, Library
+from decodetop.gpu.reading import MigInstance
 
 N = TypeVar("N", int, float)
 
@@ -94,6 +95,21 @@ def _event_reasons(nvml: Library, gpu: Handle) -> Sequence[object]:
     return (believed(nvml.event_reasons(gpu), 0, 2**32 - 2),)
 
 
+def _mig_instances(nvml: Library, gpu: Handle) -> Sequence[object]:
+    return (
+        tuple(
+            MigInstance(
+                uuid=one.uuid,
+                gpu_instance=one.gpu_instance,
+                name=one.name,
+                memory_used_bytes=None if one.memory is None else one.memory.used,
+                memory_total_bytes=None if one.memory is None else one.memory.total,
+            )
+            for one in nvml.mig_instances(gpu)
+        ),
+    )
+
+
 def _architecture(nvml: Library, gpu: Handle) -> Sequence[object]:
     number = nvml.architecture(gpu)
     return (_ARCHITECTURES.get(number) or Unknown(f"architecture {number} has no name here"),)
@@ -165,6 +181,9 @@ SLOW: tuple[Ask, ...] = (
     Ask(("fan_percent",), lambda nvml, gpu: (believed(float(nvml.fan(gpu)), 0, 150),)),
 )
 """Every ten seconds, and one call of `FieldSet` besides."""
+
+MIG = Ask(("mig_instances",), _mig_instances)
+"""With the slow ones, where MIG is on."""
 
 PCIE_FIELDS = frozenset(
     {"pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max", "pcie_gen_device_max", "pcie_replays"}

@@ -9,6 +9,7 @@ from decodetop.errors import FailureKind, ProbeError
 from decodetop.gpu.reading import GpuState
 
 UNINITIALIZED = 1
+INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 NOT_FOUND = 6
@@ -43,7 +44,7 @@ NOT_YET = frozenset({NOT_FOUND, INSUFFICIENT_SIZE, NO_DATA, NOT_READY})
 
 _WORDS = {
     1: "NVML is not initialised",
-    2: "invalid argument",
+    INVALID_ARGUMENT: "invalid argument",
     NOT_SUPPORTED: "not supported by this GPU",
     NO_PERMISSION: "no permission",
     NOT_FOUND: "no data yet",

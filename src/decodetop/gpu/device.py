@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from decodetop.core.clock import SECOND_NS, Clock
-from decodetop.gpu.asks import CORE, MEMORY, NO_MEMORY, PCIE_FIELDS, SLOW, STATIC, Ask, Unknown
+from decodetop.gpu.asks import CORE, MEMORY, MIG, NO_MEMORY, PCIE_FIELDS, SLOW, STATIC, Ask, Unknown
 from decodetop.gpu.codes import GONE, NEVER, NOT_SUPPORTED, NOT_YET, OTHER_FORM, SESSION, NvmlError, words
 from decodetop.gpu.fields import FieldSet
 from decodetop.gpu.gpm import Gpm
@@ -97,6 +97,7 @@ class Device:
         if not quiet and now_ns >= self._slow_due_ns:
             unanswered = [ask for ask in STATIC if any(field not in self._values for field in ask.fields)]
             self._ask_all((*unanswered, *SLOW, self._fields), now_ns)
+            self._ask_mig(now_ns)
             # GPUs take turns, so that rounds cost about the same
             self._slow_due_ns = now_ns + (SLOW_NS - SECOND_NS * (self.index % 10) if first else SLOW_NS)
         self._read_gpm(now_ns)
@@ -153,6 +154,12 @@ class Device:
             answers = [error] * len(ask.fields)
         for field, answer in zip(ask.fields, answers, strict=True):
             self._keep(field, answer)
+
+    def _ask_mig(self, now_ns: int) -> None:
+        if self._values.get("mig_enabled"):
+            self._ask(MIG, now_ns)
+        else:
+            self._keep("mig_instances", Unknown("MIG is off" if "mig_enabled" in self._values else "no MIG here"))
 
     def _keep(self, field: str, answer: object) -> None:
         if isinstance(answer, NvmlError):

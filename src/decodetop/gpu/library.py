@@ -22,6 +22,15 @@ class Memory(NamedTuple):
     reserved: int | None
 
 
+class MigSeen(NamedTuple):
+    """One MIG instance; what it does not answer is None."""
+
+    uuid: str
+    gpu_instance: int | None
+    name: str | None
+    memory: Memory | None
+
+
 class Library(Protocol):
     """What the probe needs of NVML. Every method raises NvmlError; values are in NVML's own units."""
 
@@ -62,6 +71,7 @@ class Library(Protocol):
     def pcie_kb_s(self, gpu: Handle, counter: int) -> int: ...
     def persistence(self, gpu: Handle) -> bool: ...
     def mig(self, gpu: Handle) -> bool: ...
+    def mig_instances(self, gpu: Handle) -> list[MigSeen]: ...
     def ecc(self, gpu: Handle, uncorrected: bool) -> int: ...
     def fields(self, gpu: Handle, asked: Sequence[tuple[int, int]]) -> list[float | NvmlError]: ...
     def processes(self, gpu: Handle) -> list[tuple[int, int | None]]: ...

@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import math
-import threading
-import warnings
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any, NamedTuple
 
-from decodetop.errors import ProbeError
-from decodetop.gpu.codes import FUNCTION_NOT_FOUND, NOT_SUPPORTED, NOT_YET, OTHER_FORM, TIMEOUT, UNKNOWN, NvmlError
-from decodetop.gpu.library import Clock, Handle, Memory
+from decodetop.gpu.calls import Calls
+from decodetop.gpu.codes import (
+    GONE,
+    NOT_SUPPORTED,
+    NOT_YET,
+    OTHER_FORM,
+    SESSION,
+    TIMEOUT,
+    UNKNOWN,
+    NvmlError,
+)
+from decodetop.gpu.library import Clock, Handle, Memory, MigSeen
 
 _CLOCKS: dict[Clock, int] = {"sm": 1, "mem": 2}
 _NVLINK_CAPABILITY = 2
 _MEMORY_FORMS = OTHER_FORM | {UNKNOWN}
-_OTHER_CALL = OTHER_FORM | {NOT_SUPPORTED, 2}
 _XID = 0x8
-
-
-def load() -> ModuleType:
-    """The module `pynvml` if it is nvidia-ml-py; other distributions install their own under that name.
-
-    Raises ProbeError. Warnings of its import are dropped: they would land on the screen.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            module = importlib.import_module("pynvml")
-        except ImportError as error:
-            raise ProbeError("broken", f"can't import pynvml: {error}", "pip install nvidia-ml-py") from error
-    wanted = ("_nvmlGetFunctionPointer", "nvmlMemory_v2", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlGpmSampleGet")
-    if not all(hasattr(module, name) for name in wanted):
-        raise ProbeError(
-            "broken",
-            f"the module pynvml in {module.__file__} is not (a recent) nvidia-ml-py",
-            "pip uninstall pynvml nvidia-ml-py3, then pip install --force-reinstall nvidia-ml-py",
-        )
-    return module
 
 
 class _Watch(NamedTuple):
@@ -50,18 +33,8 @@ class _Watch(NamedTuple):
     places: dict[int | None, int]
 
 
-class Nvml:
+class Nvml(Calls):
     """`Library` over nvidia-ml-py. May be called from several threads."""
-
-    def __init__(self, module: ModuleType | None = None) -> None:
-        self._module: Any = load() if module is None else module
-        self._absent: set[str] = set()
-        self._lock = threading.Lock()
-        self._calls = 0
-
-    @property
-    def calls(self) -> int:
-        return self._calls
 
     def init(self) -> None:
         self._ask("nvmlInit")
@@ -184,6 +157,26 @@ class Nvml:
     def mig(self, gpu: Handle) -> bool:
         return bool(self._ask("nvmlDeviceGetMigMode", gpu)[0])
 
+    def mig_instances(self, gpu: Handle) -> list[MigSeen]:
+        """The instances that exist; their places may have gaps."""
+        found = []
+        for place in range(int(self._ask("nvmlDeviceGetMaxMigDeviceCount", gpu))):
+            try:
+                one = self._ask("nvmlDeviceGetMigDeviceHandleByIndex", gpu, place)
+                uuid = self.uuid(one)
+            except NvmlError as error:
+                if error.code in GONE or error.code in SESSION:
+                    raise
+                continue
+            number = self._unless_refused(self._gpu_instance, one)
+            found.append(
+                MigSeen(uuid, number, self._unless_refused(self.name, one), self._unless_refused(self.memory, one))
+            )
+        return found
+
+    def _gpu_instance(self, instance: Handle) -> int:
+        return int(self._ask("nvmlDeviceGetGpuInstanceId", instance))
+
     def ecc(self, gpu: Handle, uncorrected: bool) -> int:
         """Errors since the driver was loaded."""
         return int(self._ask("nvmlDeviceGetTotalEccErrors", gpu, int(uncorrected), 0))
@@ -274,39 +267,6 @@ class Nvml:
             return NvmlError(UNKNOWN, "nvmlDeviceGetFieldValues")
         seen = getattr(value.value, members[kind])
         return float(seen) if kind == 0 else int(seen)
-
-    def _ask_either(self, new: tuple[Any, ...], old: tuple[Any, ...]) -> Any:
-        """The newer call, or the older where the driver has no such call or answers only the older form."""
-        if new[0] in self._absent:
-            return self._ask(*old)
-        try:
-            return self._ask(*new)
-        except NvmlError as error:
-            if error.code not in _OTHER_CALL:
-                raise
-        answer = self._ask(*old)
-        self._absent.add(new[0])
-        return answer
-
-    def _ask(self, name: str, *arguments: Any) -> Any:
-        """One call. pynvml's errors can be neither hashed nor compared, so only their number goes on.
-
-        A symbol the driver lacks raises FunctionNotFound or, for the unversioned process lists, an unrelated class.
-        """
-        function = getattr(self._module, name, None)
-        if function is None:
-            raise NvmlError(FUNCTION_NOT_FOUND, name)
-        with self._lock:
-            self._calls += 1
-        try:
-            return function(*arguments)
-        except self._module.NVMLError as error:
-            code = int(error.value) or UNKNOWN
-        except self._module.NVMLLibraryMismatchError:
-            code = FUNCTION_NOT_FOUND
-        except UnicodeDecodeError:
-            code = UNKNOWN
-        raise NvmlError(code, name)
 
 
 def _address(handle: Handle) -> int | None:

@@ -30,6 +30,16 @@ class Xid(msgspec.Struct, frozen=True, kw_only=True):
     t_ns: int
 
 
+class MigInstance(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice of a GPU with memory of its own; `gpu_instance` is the id that process lists name."""
+
+    uuid: str
+    gpu_instance: int | None = None
+    name: str | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+
+
 class Link(msgspec.Struct, frozen=True, kw_only=True):
     """How two GPUs (NVML indices, a < b) reach each other: decides what an all-reduce costs."""
 
@@ -99,6 +109,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     ecc_uncorrected: int | None = None
     persistence_mode: bool | None = None
     mig_enabled: bool | None = None
+    mig_instances: tuple[MigInstance, ...] | None = None
 
     architecture: str | None = None
     virtualization: str | None = None

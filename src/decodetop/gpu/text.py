@@ -20,7 +20,7 @@ from decodetop.gpu.judgement import (
     pcie_note,
     pcie_severity,
 )
-from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading
+from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading, MigInstance
 
 __all__ = [
     "Limit",
@@ -36,6 +36,7 @@ __all__ = [
     "link_words",
     "markdown",
     "mem_clock",
+    "mig",
     "pcie",
     "pcie_note",
     "pcie_severity",
@@ -91,6 +92,11 @@ def state(gpu: Gpu, now_ns: int | None = None) -> str | None:
     if now_ns is not None and gpu.state_since_ns is not None:
         age = f" for {duration(max(0, now_ns - gpu.state_since_ns) / 1e9)}"
     return f"{word}{age}: {gpu.state_message or 'no reason given'}"
+
+
+def mig(one: MigInstance) -> str:
+    """`H100 80GB HBM3 MIG 1g.10gb 3.2 of 9.8 GiB`."""
+    return f"{short_name(one.name)} {gib(one.memory_used_bytes)} of {gib(one.memory_total_bytes)} GiB"
 
 
 def process(one: GpuProcess) -> str:
@@ -151,6 +157,7 @@ def markdown(reading: GpuReading, now_ns: int | None = None) -> list[str]:
         out.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
     notes = [f"GPU {gpu.index}: {text}" for gpu in reading.gpus for text in _notes(gpu, now_ns)]
     notes += [f"GPU {gpu.index}: process {process(one)}" for gpu in reading.gpus for one in gpu.processes or ()]
+    notes += [f"GPU {gpu.index}: MIG {mig(one)}" for gpu in reading.gpus for one in gpu.mig_instances or ()]
     notes += link_words(reading)
     return [*out, "", *(f"- {_cell(note)}" for note in notes)] if notes else out
 
@@ -183,6 +190,8 @@ def _details(gpu: Gpu, now_ns: int | None) -> Iterator[tuple[str, str]]:
     parts += [f"{gib(gpu.memory_free_bytes)} free", f"{gib(gpu.memory_total_bytes)} total"]
     unified = " (unified with the host's)" if gpu.memory_is_unified else ""
     yield "memory GiB", "   ".join(parts) + unified
+    for one in gpu.mig_instances or ():
+        yield "MIG", mig(one)
     yield "PCIe", _pcie_line(gpu)
     yield "limits now", limits_text(gpu)
     if gpu.sm_active_percent is not None:
@@ -196,6 +205,8 @@ def _details(gpu: Gpu, now_ns: int | None) -> Iterator[tuple[str, str]]:
         yield "alarm", text
     yield "processes", _processes(gpu)
     for why, fields in _unknown(gpu).items():
+        if fields == ["mig_instances"]:
+            continue  # MIG off is no news
         yield "not known", f"{', '.join(fields)}: {why}"
 
 
