@@ -45,7 +45,7 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "links": (
         _INDEX,
-        Column("pcie_words", "PCIe", 16, 95, "<"),
+        Column("pcie_words", "PCIe", 21, 95, "<"),
         Column("pcie_rx", "PCIe rx", 9, 80, before="rx "),
         Column("pcie_tx", "PCIe tx", 9, 80, before="tx "),
         Column("replays", "replays", 7, 60, before="replays "),
@@ -188,7 +188,7 @@ def _limits(gpu: Gpu, foreign: bool, room: int) -> Span:
     if alarms and worst != "alarm":
         return Span("; ".join(alarms), "bad")
     if foreign:
-        word = "(not this server's)" if said == "none" else f"{said} (not this server's)"
+        word = "(not this server's)" if worst == "quiet" else f"{said} (not this server's)"
         return Span(word if len(word) <= room else "not serving", "dim")
     return Span(said, _SEVERITY[worst])
 

@@ -60,7 +60,7 @@ def draw(state: State, view: View) -> Picture:
 def _note(reading: HostReading, view: View) -> list[str]:
     if not view.zoomed:
         return []
-    return [f"{reading.cpu_count} cores", f"Linux {reading.kernel}" if reading.kernel else ""]
+    return [f"{reading.cpu_count} cores", reading.kernel or ""]
 
 
 def _busiest(reading: HostReading) -> list[HostProcess]:
