@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from decodetop.server.engines import sglang, vllm
 from decodetop.server.engines.adapter import Facts
 from decodetop.server.engines.llamacpp import LlamaCpp
+from decodetop.server.flags import requested_flags
 from decodetop.server.metrics import parse
 from decodetop.server.probe import ServerProbe
 from decodetop.server.reading import Server
@@ -306,3 +307,12 @@ async def test_old_names_of_sglang_s_addresses(make_probe: Make) -> None:
     replies = answers(models)
     server, _ = await look(make_probe, {**replies, "/get_server_info": Reply(200, info)})
     assert (server.engine, server.model, server.speculative_algorithm) == ("sglang", "/m", "NGRAM")
+
+
+def test_a_command_line_tells_what_a_locked_server_does_not() -> None:
+    flags = requested_flags(
+        "sglang", ["python3", "-m", "sglang.launch_server", "--model-path", "/m", "--tp", "2", "--disable-cuda-graph"]
+    )
+    told = sglang.asked(flags)
+    assert (told.model, told.tp, told.cuda_graph) == ("/m", 2, False)
+    assert sglang.asked({}).cuda_graph is None, "not asked for: resolved to anything"

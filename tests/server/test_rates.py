@@ -109,3 +109,10 @@ def test_prefix_hits() -> None:
 
 def test_a_restart_is_seen_across_a_poll_without_the_counter() -> None:
     assert after(tally(0, 1000), tally(1, None), tally(2, 10)).generated_tok_s is None
+
+
+def test_stillness_is_counted_from_the_last_token() -> None:
+    assert after(tally(0, 0), tally(1, 5)).still_s == 0
+    assert after(tally(0, 0), tally(1, 5), tally(2, 5), tally(4, 5)).still_s == 3
+    assert after(tally(0, 5, prompt_tokens=1), tally(9, 5, prompt_tokens=2)).still_s == 0, "prefill is work too"
+    assert after(tally(0, 5), tally(4, 5)).still_s == 4, "nothing was ever seen to move"

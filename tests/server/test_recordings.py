@@ -186,3 +186,16 @@ async def test_only_safe_addresses_are_asked(make_probe: Make, clock: ManualCloc
     sglang = {"/v1/models", "/model_info", "/server_info", "/metrics"}
     assert asked == (sglang if folder.startswith("sglang") else {"/v1/models", "/version", "/metrics"})
     assert accepts == {"text/plain"} and encodings == {"identity"}
+
+
+async def test_a_gauge_that_stopped_with_the_tokens_is_not_live(make_probe: Make, clock: ManualClock) -> None:
+    """SGLang renews `num_running_reqs` with its decode log: after a load it says 1 running for up to 30 s more."""
+    polls = await play(make_probe, clock, "sglang_tp1_graph", "loaded", "loaded", "loaded", "loaded", "loaded")
+    assert [server.running for server in polls] == [32, 32, 32, None, None]
+    assert polls[-1].reasons["running"] == "not renewed since the last token, 4 s ago"
+    assert polls[-1].kv_usage is None and polls[-1].generated_tok_s == 0.0
+
+
+async def test_a_busy_server_keeps_its_gauges(make_probe: Make, clock: ManualClock) -> None:
+    polls = await play(make_probe, clock, "sglang_tp1_graph", "idle", "loaded", step_s=10.0)
+    assert [server.running for server in polls] == [0, 32]

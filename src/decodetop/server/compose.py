@@ -28,6 +28,9 @@ _LIVE = (
 )
 _PROCESS = ("root_pid", "started_wall_ns", "unit", "gpu_indices", "gpu_uuids")
 
+STILL_S = 3.0
+"""So long without a token, a gauge that is renewed with the tokens says nothing about now."""
+
 NOT_ASKED = "not asked yet"
 NOTHING_YET = "nothing counted yet"
 ELSEWHERE = "it runs on another host"
@@ -66,6 +69,10 @@ def with_look(server: Server, look: Look, rates: Rates | None, scrape_ms: float)
     """The live half."""
     seen = rates or Rates()
     reasons = look.reasons | seen.reasons
+    gauges: dict[str, float | None] = {field: getattr(look, field) for field in ("running", "queued", "kv_usage")}
+    if look.gauges_stick and seen.still_s >= STILL_S and any(gauges.values()):
+        reasons |= dict.fromkeys(gauges, f"not renewed since the last token, {seen.still_s:.0f} s ago")
+        gauges = dict.fromkeys(gauges)
     if look.counters is not None:
         for field in ("ttft", "itl", "prefix_hit_rate", "generated_tok_s", "prompt_tok_s"):
             reasons.setdefault(field, NOTHING_YET)
@@ -74,9 +81,6 @@ def with_look(server: Server, look: Look, rates: Rates | None, scrape_ms: float)
         reasons.setdefault("accept_length", NOTHING_YET if look.speculating else "no speculation seen")
     changed = msgspec.structs.replace(
         server,
-        running=look.running,
-        queued=look.queued,
-        kv_usage=look.kv_usage,
         kv_capacity_tokens=look.kv_capacity_tokens or server.kv_capacity_tokens,
         context_length=server.context_length or look.context_length,
         prefix_hit_rate=seen.prefix_hit_rate,
@@ -88,6 +92,7 @@ def with_look(server: Server, look: Look, rates: Rates | None, scrape_ms: float)
         counters=look.counters,
         scrape_ms=scrape_ms,
         started_wall_ns=server.started_wall_ns or _started_ns(look),
+        **gauges,
     )
     return _reasoned(changed, reasons)
 

@@ -41,6 +41,9 @@ class Tally(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):
+    """`still_s`: since when no token was counted, prefill included; up to a minute back."""
+
+    still_s: float = 0.0
     generated_tok_s: float | None = None
     prompt_tok_s: float | None = None
     ttft: Latency | None = None
@@ -89,6 +92,7 @@ class History:
             reasons["generated_tok_s"] = reasons["prompt_tok_s"] = RESTARTED if self._restarted else FIRST_POLL
         accept, accept_recent = _recent_or_all(_accept_length, now, recent)
         return Rates(
+            still_s=self._still_s(),
             generated_tok_s=_rate(now, short, "generated_tokens"),
             prompt_tok_s=_rate(now, short, "prompt_tokens"),
             ttft=_latency(now, recent, "ttft"),
@@ -98,6 +102,14 @@ class History:
             prefix_hit_rate=_recent_or_all(_hit_rate, now, recent)[0],
             reasons=reasons,
         )
+
+    def _still_s(self) -> float:
+        now = since = self._tallies[-1]
+        for tally in reversed(self._tallies):
+            if any(_delta(now, tally, field) for field in ("generated_tokens", "prompt_tokens")):
+                break
+            since = tally
+        return _age_s(since, now)
 
     def _short(self) -> Tally | None:
         now = self._tallies[-1]

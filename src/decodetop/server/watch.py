@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -14,10 +14,9 @@ from decodetop.core.thread import CallThread
 from decodetop.server.client import NoAnswer, SafeClient
 from decodetop.server.compose import NOT_ASKED, explained, failed, placed, with_facts, with_look
 from decodetop.server.discover import Found
+from decodetop.server.engines import sglang, vllm
 from decodetop.server.engines.adapter import Adapter, Facts, Look, unlearnt
 from decodetop.server.engines.identify import NeedsKey, adapter_of, identify
-from decodetop.server.engines.sglang import look_by_log
-from decodetop.server.engines.vllm import started
 from decodetop.server.log import DecodeLog, start_up
 from decodetop.server.logfile import LogFile
 from decodetop.server.modelfile import completed, declared
@@ -32,6 +31,11 @@ INCOMPLETE_S = 10.0
 FILE_S = 1.0
 UNLEARNT = unlearnt(NOT_ASKED)
 BEHIND_KEY = unlearnt("told to those with a key only")
+BY_COMMAND_LINE: dict[Engine, Callable[[Mapping[str, str]], Facts]] = {
+    "sglang": sglang.asked,
+    "vllm": vllm.facts_of,
+}
+"""What is known of a server that wants a key, when its process can be seen."""
 KEY_S = 10.0
 """How often a server that wants a key is asked whether it still does."""
 
@@ -107,7 +111,7 @@ class Watch:
         took_ms = (self._clock.now_ns() - started_ns) / SECOND_NS * 1000
         if look.counters is None and self._adapter.engine == "sglang" and self._log is not None:
             self._decode_log.feed(await self._read(self._log.grown) or "", self._clock.now_ns())
-            look = look_by_log(self._decode_log.at(self._clock.now_ns()))
+            look = sglang.look_by_log(self._decode_log.at(self._clock.now_ns()))
         self._take(look, took_ms)
         if self._wants_key is None and self._clock.now_ns() >= self._facts_due_ns:
             self._learn_later()
@@ -150,7 +154,7 @@ class Watch:
         if adapter.engine == "vllm" and self._log is not None:
             head = await self._read(self._log.head)
             pids = [process.pid for process in found.processes]
-            facts = started(facts, start_up(head or "", pids))
+            facts = vllm.started(facts, start_up(head or "", pids))
         model = facts.model
         seen = None if model is None else await self._read(lambda: declared(model))
         return facts if seen is None else completed(facts, seen)
@@ -216,8 +220,14 @@ class Watch:
             engine = self._wants_key.engine
         server = placed(self.endpoint, engine, self._local, self.found)
         telling = () if self._adapter is None else self._adapter.telling
-        facts = self._facts if self._wants_key is None else BEHIND_KEY
+        facts = self._facts if self._wants_key is None else self._asked(engine)
         return with_facts(server, facts, self.found, telling)
+
+    def _asked(self, engine: Engine) -> Facts:
+        if self.found is None or engine not in BY_COMMAND_LINE:
+            return BEHIND_KEY
+        told = BY_COMMAND_LINE[engine](self.found.flags)
+        return msgspec.structs.replace(told, reasons=BEHIND_KEY.reasons | told.reasons, complete=False)
 
     def _forget(self) -> None:
         """The next to answer here may be another server."""

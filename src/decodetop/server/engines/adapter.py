@@ -67,6 +67,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
     `tok_s` is told by a log, for want of counters.
     `accept_gauge` is the engine's own last accept length; `itl_per_event` as in `rates.Tally`.
+    `gauges_stick`: running, queued and KV use are renewed while tokens flow and keep their last value after.
     """
 
     basis: str
@@ -80,6 +81,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     itl: Histogram | None = None
     itl_per_event: bool = False
     accept_gauge: float | None = None
+    gauges_stick: bool = False
     started_s: float | None = None
     speculating: bool = False
     tok_s: float | None = None

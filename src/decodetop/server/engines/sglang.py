@@ -33,7 +33,7 @@ from decodetop.server.engines.adapter import (
     total,
     whole_of,
 )
-from decodetop.server.flags import requested_flags, shown
+from decodetop.server.flags import requested_flags, shown, whole
 from decodetop.server.log import DecodeLine
 from decodetop.server.metrics import EMPTY, Histogram, Scrape
 from decodetop.server.reading import Counters, Engine
@@ -181,6 +181,26 @@ def facts_of(info: Mapping[str, Any]) -> Facts:
     )
 
 
+def asked(flags: Mapping[str, str]) -> Facts:
+    """What the command line alone says: a flag that was not given may have been resolved to anything."""
+    off = flags.get("disable_cuda_graph") == "true"
+    return Facts(
+        model=flags.get("model_path"),
+        served_name=flags.get("served_model_name"),
+        tp=whole(flags.get("tp_size")),
+        pp=whole(flags.get("pp_size")),
+        dp=whole(flags.get("dp_size")),
+        ep=whole(flags.get("ep_size")),
+        quantization=flags.get("quantization"),
+        attention_backend=flags.get("attention_backend"),
+        cuda_graph=False if off else None,
+        speculative_algorithm=flags.get("speculative_algorithm"),
+        context_length=whole(flags.get("context_length")),
+        max_running=whole(flags.get("max_running_requests")),
+        reasons={"cuda_graph_max_batch": "graphs are off"} if off else {},
+    )
+
+
 def look_by_log(line: DecodeLine | None) -> Look:
     """The live half of a server without metrics, from its log's newest decode line."""
     if line is None:
@@ -219,6 +239,8 @@ def look_at(scrape: Scrape, facts: Facts) -> Look:
         # 0.0 without speculation
         accept_gauge=accept if accept else None,
         speculating=bool(accept),
+        # renewed every decode_log_interval (40) decode steps; when idle about every 30 s
+        gauges_stick=True,
         reasons=reasons,
     )
 
