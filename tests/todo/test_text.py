@@ -100,8 +100,10 @@ def test_markdown_section() -> None:
     ]
 
 
-@settings(max_examples=80, deadline=None)
-@given(st.lists(st.text(max_size=30), min_size=1, max_size=3))
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.one_of(st.text(max_size=30), st.text("#>+-=*_1.) `~|<&;[]\\ab\n", max_size=12)), min_size=1, max_size=3)
+)
 def test_no_words_break_the_report_or_the_terminal(contents: list[str]) -> None:
     todos = tuple(Todo(id=f"t{n}", content=content, notes=content or None) for n, content in enumerate(contents))
     reading = TodoReading(path="x", todos=todos)
@@ -109,16 +111,22 @@ def test_no_words_break_the_report_or_the_terminal(contents: list[str]) -> None:
         assert line.isprintable()
     section = text.markdown(reading)
     tokens = MarkdownIt("gfm-like", {"linkify": False}).parse("\n".join(section))
-    notes = sum(any(text.plain(line) and line.strip() for line in content.split("\n")) for content in contents)
-    assert sum(token.type == "list_item_open" for token in tokens) >= len(contents) + (notes > 0)
-    shown = {
+    notes = [line for content in contents for line in content.split("\n") if text.plain(line)]
+    assert {token.type for token in tokens} <= {
+        *("heading_open", "heading_close", "inline", "paragraph_open", "paragraph_close"),
+        *("bullet_list_open", "bullet_list_close", "list_item_open", "list_item_close"),
+    }, "nothing in the words begins a quote, a rule, a list or a heading of its own"
+    assert sum(token.type == "heading_open" for token in tokens) == 1
+    assert sum(token.type == "list_item_open" for token in tokens) == len(contents) + len(notes)
+    shown = [
         "".join(child.content for child in token.children or ())
         for token in tokens
         if token.type == "inline" and all(child.type in ("text", "text_special") for child in token.children or ())
-    }
-    for content in contents:
-        words = text.plain(content)
+    ]
+    for words in [text.plain(content) for content in contents]:
         assert f"[ ] {words}" in shown or not words, "nothing in the words is read as markup"
+    for words in map(text.plain, notes):
+        assert words in shown or not words
 
 
 def test_agents_plans() -> None:

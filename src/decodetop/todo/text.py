@@ -14,8 +14,10 @@ UNKNOWN_MARK = "?"
 """Of a status nobody here knows; it is written out behind the words."""
 
 _BOXES = {"completed": "[x]", "cancelled": "[x]"}
-_MARKUP = re.compile(r"([\\`*<>|\[\]~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_]))")
+_MARKUP = re.compile(r"([\\`*<|\[\]~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_]))")
 """What GitHub would read as markup; `_` inside a word is safe, and flags are full of it."""
+_BLOCK = re.compile(r"^(\d{0,9})([#>+=.)-])")
+"""What begins a heading, a quote, a list or a rule when a line begins with it."""
 
 
 def mark(todo: Todo) -> str:
@@ -63,7 +65,7 @@ def markdown(reading: TodoReading) -> list[str]:
     for todo in reading.todos:
         indent = "  " * todo.depth
         section.append(f"{indent}- {_BOXES.get(todo.status, '[ ]')} {_item(todo)}")
-        section += [f"{indent}  - {line}" for line in map(escaped, _details(todo))]
+        section += [f"{indent}  - {_escaped_block(line)}" for line in _details(todo)]
     return [*section, "", f"{counts(reading)}.".capitalize()]
 
 
@@ -91,6 +93,11 @@ def escaped(text: str) -> str:
     return _MARKUP.sub(r"\\\1", plain(text))
 
 
+def _escaped_block(text: str) -> str:
+    """The same as a paragraph of its own."""
+    return _BLOCK.sub(r"\1\\\2", escaped(text))
+
+
 def when(wall_ns: int) -> str:
     """`2026-11-30 14:03Z`."""
     return f"{datetime.fromtimestamp(wall_ns // 1_000_000_000, UTC):%Y-%m-%d %H:%MZ}"
@@ -108,10 +115,10 @@ def _item(todo: Todo) -> str:
 def _details(todo: Todo) -> Iterator[str]:
     """What stands below an item, one line each, as external text."""
     for name in ("hypothesis", "expected", "reason"):
-        if value := getattr(todo, name):
-            yield f"{name}: {value}"
+        if plain(getattr(todo, name) or ""):
+            yield f"{name}: {getattr(todo, name)}"
     for line in (todo.notes or "").split("\n"):
-        if line.strip():
+        if plain(line):
             yield line
     if todo.blocked_by:
         yield f"blocked by {', '.join(todo.blocked_by)}"
