@@ -29,24 +29,23 @@ from decodetop.todo.reading import TodoReading
 WAIT_S = 60.0
 
 
-def everything(state: State) -> bool:
-    """Every source has something to show, the server under load and a capture read."""
+def shown(state: State) -> dict[str, bool]:
+    """What each source has to show: the server under load, the GPUs awake, a capture read."""
     gpu, server = state.last("gpu", GpuReading), state.last("server", ServerReading)
     host, steps = state.last("host", HostReading), state.last("steps", StepsReading)
     current = server.current_server if server is not None else None
-    return (
-        gpu is not None
-        and any(one.pcie_gen == 5 for one in gpu.gpus)
-        and current is not None
-        and current.status == "up"
-        and bool(current.generated_tok_s)
-        and host is not None
-        and bool(host.processes)
-        and steps is not None
-        and bool(steps.captures)
-        and state.last("todo", TodoReading) is not None
-        and state.lane("bench").last is not None
-    )
+    return {
+        "gpu": gpu is not None and any(one.pcie_gen == 5 for one in gpu.gpus),
+        "server": current is not None and current.status == "up" and bool(current.generated_tok_s),
+        "host": host is not None and bool(host.processes),
+        "steps": steps is not None and bool(steps.captures),
+        "todo": state.last("todo", TodoReading) is not None,
+        "bench": state.lane("bench").last is not None,
+    }
+
+
+def everything(state: State) -> bool:
+    return all(shown(state).values())
 
 
 async def test_the_simulated_box_fills_every_lane_and_leaves_nothing() -> None:
@@ -55,7 +54,7 @@ async def test_the_simulated_box_fills_every_lane_and_leaves_nothing() -> None:
         pid = box.server.process.pid
         engine = build_demo(load({}, {}), clock, box)
         state = await watch(engine, clock, WAIT_S, ready=everything)
-        assert everything(state), {name: lane.failure for name, lane in state.lanes.items()}
+        assert everything(state), (shown(state), {name: lane.failure for name, lane in state.lanes.items()})
         assert state.header.simulated
         check(state, pid)
     assert not box.folder.exists()
@@ -78,6 +77,10 @@ def check(state: State, pid: int) -> None:
     report = steps.captures[0].report
     assert [rank.coverage.ok for rank in report.ranks] == [True, True]
     assert report.engine == "sglang"
+    first = report.ranks[0]
+    assert first.period_us is not None
+    assert max(first.kinds_us, key=lambda kind: first.kinds_us[kind]) == "copy"
+    assert 0.5 < first.kinds_us["copy"] / first.period_us.representative < 0.72
     todo = state.last("todo", TodoReading)
     assert todo is not None and todo.problem is None
     assert [one.content for one in todo.todos] == [item["content"] for item in PLAN]
@@ -95,18 +98,18 @@ def test_the_operators_data_and_servers_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_the_command_shows_the_box_and_cleans_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: dict[str, Any] = {}
+    seen: dict[str, Any] = {}
 
     def show(source: Source, settings: Any) -> int:
-        shown.update(
+        seen.update(
             simulated=source.header.simulated, folder=settings.investigation, exists=settings.investigation.is_dir()
         )
         return 7
 
     monkeypatch.setattr(cli, "show", show)
     assert main(["demo", "--gpus", "8", "--tp", "1"]) == 7
-    assert (shown["simulated"], shown["exists"]) == (True, True)
-    assert not shown["folder"].exists()
+    assert (seen["simulated"], seen["exists"]) == (True, True)
+    assert not seen["folder"].exists()
 
 
 def test_the_box_goes_when_the_screen_fails(monkeypatch: pytest.MonkeyPatch) -> None:

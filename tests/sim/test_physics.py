@@ -99,3 +99,18 @@ def test_steps_jitter_about_their_pace() -> None:
     assert seen[2500] == pytest.approx(1.0, abs=0.002)
     assert seen[4950] == pytest.approx(5.985 / 5.177, abs=0.05)
     assert sum(seen) / 5000 == pytest.approx(1.0, abs=0.005)
+
+
+def test_the_cast_costs_what_it_was_recorded_to_cost() -> None:
+    """cast_full: 6,842.8 us of copies in 8 layers of a pool of 495,000 tokens with 576 values."""
+    as_many_values = round(495_000 * 576 / model.KV_VALUES_PER_LAYER)
+    full = model.cast_ms("full", 1, as_many_values, 1000)
+    assert full / model.LAYERS * 8 == pytest.approx(6.8428, rel=0.01)
+    assert model.cast_ms("full", 1, as_many_values, 8000) == full
+    assert model.cast_ms("active", 1, as_many_values, 1000) < 0.02 * full
+    assert model.cast_ms("none", 1, as_many_values, 1000) == 0.0
+
+
+@pytest.mark.parametrize(("tp", "tokens", "recorded"), [(1, 597_532, 106_663_837_696), (2, 1_297_846, 107_505_254_400)])
+def test_gpu_memory_is_what_the_recorded_server_held(tp: int, tokens: int, recorded: int) -> None:
+    assert model.memory_bytes("none", tp, tokens) == pytest.approx(recorded, rel=0.02)

@@ -21,7 +21,7 @@ class FakeLoads:
         self.clock = clock
         self.busy = False
         self.gone = False
-        self.now = Load(t_ns=0, tp=tp, pid=4242, kv_tokens=1000)
+        self.now = Load(t_ns=0, tp=tp, pid=4242, memory_bytes=10**11)
 
     async def load(self) -> Load:
         if self.gone:
@@ -33,7 +33,7 @@ class FakeLoads:
             t_ns=t_ns,
             tp=self.now.tp,
             pid=4242,
-            kv_tokens=1000,
+            memory_bytes=10**11,
             kernel_busy_ns=self.now.kernel_busy_ns + (span_ns if self.busy else 0),
             read_bytes=self.now.read_bytes + steps * model.WEIGHT_BYTES,
             flop=self.now.flop + steps * model.FLOP_PER_TOKEN * model.TILE_TOKENS,

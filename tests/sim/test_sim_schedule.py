@@ -185,6 +185,22 @@ def test_a_server_that_was_late_does_not_hurry_afterwards() -> None:
     assert min(after_stall) > 4.9
 
 
+def test_casting_the_whole_pool_costs_each_step_the_same_and_casting_what_is_used_next_to_nothing() -> None:
+    def step_ms(kv_cast: model.KvCast) -> float:
+        time = Time()
+        limits = Pool(kv_tokens=68_000, max_running=4, graph_max_batch=32, kv_cast=kv_cast)
+        serving = Batch(time, time, Emitter(Faults(), ()), limits, 2, ())
+        one = request(time, tokens=200)
+        serving.submit(one)
+        time.run()
+        return ms(one.sent_ns[-1] - one.sent_ns[0]) / 199
+
+    none, active, full = step_ms("none"), step_ms("active"), step_ms("full")
+    assert full - none == pytest.approx(model.cast_ms("full", 2, 68_000, 0), rel=0.02)
+    assert (full - none) / full == pytest.approx(0.69, abs=0.01)
+    assert active - none < 0.1
+
+
 def test_leaving_frees_the_place_in_the_batch() -> None:
     time = Time()
     serving, _ = batch(time, max_running=1)

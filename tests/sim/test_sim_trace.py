@@ -181,3 +181,23 @@ def test_our_own_reader_tells_waiting_from_transfer(tmp_path: Path) -> None:
     waits = [rank.communication_us.waiting for rank in report.ranks]
     assert waits == [pytest.approx(920, rel=0.05), pytest.approx(0, abs=30)]
     assert {rank.kernels_per_step for rank in report.ranks} == {601}
+
+
+def cast_pass(at_ns: int, tp: int, speed: float) -> Pass:
+    cast_ms = model.cast_ms("full", tp, 68_000, 1036)
+    step_ms = model.pace(tp, graphs=True).decode_ms(1, 1036, cast_ms=cast_ms, profiling=True) / speed
+    end_ns = at_ns + int(step_ms * 1e6)
+    return Pass(start_ns=at_ns, end_ns=end_ns, streams=1, context_tokens=1036, cast_ms=cast_ms)
+
+
+@pytest.mark.parametrize(("tp", "speed"), [(1, 1.0), (2, 1.0), (1, 10.0)])
+def test_a_cast_of_the_whole_pool_shows_as_copies(tmp_path: Path, tp: int, speed: float) -> None:
+    made = [cast_pass(10**12, tp, speed)]
+    for _ in range(6):
+        made.append(cast_pass(made[-1].end_ns, tp, speed))
+    report = analyse(write(Capture(passes=tuple(made), tp=tp, pid=1, epoch_ns=EPOCH_NS, profile_id="9"), tmp_path))
+    rank = report.ranks[0]
+    assert rank.coverage.ok, rank.coverage.problems
+    assert rank.kernels_per_step == {1: 524, 2: 601}[tp] + 36
+    assert rank.kinds_us["copy"] * speed / 1000 == pytest.approx(made[0].cast_ms, rel=0.02)
+    assert "direct_copy_kernel_cuda" in rank.top_kernels[0].name

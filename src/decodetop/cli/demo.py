@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import get_args
 
 from decodetop.cli.tui import add_screen_options, log_to, show
 from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
 from decodetop.errors import UsageError
-from decodetop.flows.demo import VISITORS, build_demo, demo_box, demo_settings
+from decodetop.flows.demo import KV_TOKENS, VISITORS, build_demo, demo_box, demo_settings
+from decodetop.sim.model import KvCast
 from decodetop.sim.server import main as serve
 
 GPUS_MAX = 16
@@ -23,6 +25,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--graphs", action=argparse.BooleanOptionalAction, default=True, help="CUDA graphs; --no-graphs is host-bound"
+    )
+    parser.add_argument(
+        "--kv-cast",
+        choices=get_args(KvCast),
+        default="full",
+        help="cast the whole FP8 KV pool in each layer (full), the rows in use (active: the fix), or nothing (none)",
     )
     parser.add_argument("--serve", action="store_true", help="only the simulated server, until Ctrl-C")
     parser.add_argument("--port", type=int, default=0, help="for --serve; default: any free one")
@@ -38,8 +46,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.serve:
         print("try: decodetop --endpoint URL, decodetop bench run single --endpoint URL", file=sys.stderr)
         graphs = "--graphs" if args.graphs else "--no-graphs"
-        return serve(["--tp", str(args.tp), "--port", str(args.port), "--visitors", str(VISITORS), graphs])
+        cast = ["--kv-cast", args.kv_cast, "--kv-tokens", str(KV_TOKENS)]
+        return serve(["--tp", str(args.tp), "--port", str(args.port), "--visitors", str(VISITORS), graphs, *cast])
     if args.log is not None:
         log_to(Path(args.log))
-    with demo_box(tp=args.tp, gpu_count=args.gpus, graphs=args.graphs) as box:
+    with demo_box(tp=args.tp, gpu_count=args.gpus, graphs=args.graphs, kv_cast=args.kv_cast) as box:
         return show(build_demo(settings, SystemClock(), box), demo_settings(settings, box))

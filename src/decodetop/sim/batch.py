@@ -10,7 +10,7 @@ import msgspec
 from decodetop.core.clock import Clock
 from decodetop.sim import model
 from decodetop.sim.alarm import Wake
-from decodetop.sim.model import Load
+from decodetop.sim.model import KvCast, Load
 from decodetop.sim.serving import Emitter, Request
 
 PREFILL_CHUNK = 8192
@@ -18,7 +18,7 @@ PREFILL_CHUNK = 8192
 
 
 class Pass(msgspec.Struct, frozen=True, kw_only=True):
-    """One forward pass; times are CLOCK_MONOTONIC ns by plan. `new_tokens` 0 = decode."""
+    """One forward pass; times are CLOCK_MONOTONIC ns by plan. `new_tokens` 0 = decode; `cast_ms` is at speed 1."""
 
     start_ns: int
     end_ns: int
@@ -27,6 +27,7 @@ class Pass(msgspec.Struct, frozen=True, kw_only=True):
     new_tokens: int = 0
     graphed: bool = True
     gpu_ms: float = 0.0
+    cast_ms: float = 0.0
 
 
 class Watcher(Protocol):
@@ -39,11 +40,14 @@ class Watcher(Protocol):
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of the server: KV tokens, running requests, the largest batch captured in a graph (0 = graphs off)."""
+    """Limits of the server: KV tokens, running requests, the largest batch captured in a graph (0 = graphs off);
+    how it casts its KV cache, how many times as fast as recorded it runs, and the seed of its jitter.
+    """
 
     kv_tokens: int
     max_running: int
     graph_max_batch: int
+    kv_cast: KvCast = "none"
     speed: float = 1.0
     seed: int = 0
 
@@ -135,14 +139,17 @@ class Batch:
         profiling = any(watcher.profiling for watcher in self._watchers)
         self._steps += 1
         jitter = model.jitter(self._pool.seed, self._steps)
-        duration_ns = self._scaled_ns(pace.decode_ms(streams, context, profiling=profiling) * jitter)
+        cast_ms = model.cast_ms(self._pool.kv_cast, self.load.tp, self._pool.kv_tokens, context)
+        step_ms = pace.decode_ms(streams, context, cast_ms=cast_ms, profiling=profiling)
+        duration_ns = self._scaled_ns(step_ms * jitter)
         one = Pass(
             start_ns=start_ns,
             end_ns=start_ns + duration_ns,
             streams=streams,
             context_tokens=context,
             graphed=graphed,
-            gpu_ms=min(pace.gpu_ms(streams, context) / self._pool.speed, duration_ns / 1e6),
+            gpu_ms=min((pace.gpu_ms(streams, context) + cast_ms) / self._pool.speed, duration_ns / 1e6),
+            cast_ms=cast_ms,
         )
         self._alarm.set(one.end_ns, lambda: self._decoded(one))
 
@@ -178,6 +185,8 @@ class Batch:
         load, tp = self.load, self.load.tp
         span_ns = one.end_ns - one.start_ns
         prefill = one.new_tokens > 0
+        cast_values = one.cast_ms / model.CAST_MS_PER_VALUE
+        read = (model.WEIGHT_BYTES + one.context_tokens * model.KV_BYTES_PER_TOKEN) / tp
         tokens = one.new_tokens or -(-one.streams // model.TILE_TOKENS) * model.TILE_TOKENS
         self.load = Load(
             t_ns=self._clock.now_ns(),
@@ -185,7 +194,7 @@ class Batch:
             decode_busy_ns=load.decode_busy_ns + (0 if prefill else span_ns),
             prefill_busy_ns=load.prefill_busy_ns + (span_ns if prefill else 0),
             kernel_busy_ns=load.kernel_busy_ns + int(one.gpu_ms * 1e6),
-            read_bytes=load.read_bytes + (model.WEIGHT_BYTES + one.context_tokens * model.KV_BYTES_PER_TOKEN) / tp,
+            read_bytes=load.read_bytes + read + cast_values * model.CAST_BYTES_PER_VALUE,
             flop=load.flop + tokens * model.FLOP_PER_TOKEN / tp,
             nvlink_bytes=load.nvlink_bytes + (tokens * model.ALLREDUCE_BYTES_PER_TOKEN if tp > 1 else 0.0),
         )

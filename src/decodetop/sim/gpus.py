@@ -16,8 +16,6 @@ NAME = "Simulated H200"
 DRIVER = "580.159.04 (simulated)"
 MEMORY_TOTAL = 150_754_820_096
 MEMORY_RESERVED = 644_939_776
-MEMORY_SERVER = 106_663_837_696
-"""What the recorded server held with --mem-fraction-static 0.7."""
 
 READ_DEADLINE_S = 3.0
 
@@ -51,7 +49,7 @@ class SimGpu:
         self._temperature_c = model.settle_c(self._temperature_c, power, seconds)
         self._energy_j += power * seconds
         clock_mhz, reasons = model.sm_clock(seen, clocked=clocked)
-        used = MEMORY_SERVER + (load.kv_tokens // 4096 << 20) if load else 0
+        used = load.memory_bytes if load else 0
         sm = min(1.0, 1.04 * seen.dram + 0.9 * seen.tensor)
         return Gpu(
             index=self.index,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from decodetop.sim.model import KV_CAPACITY
+from decodetop.sim.model import KV_CAPACITY, KvCast
 
 VERSION = "0.5.15"
 MODEL_PATH = "/srv/models/simulated-8b"
@@ -32,7 +32,9 @@ GRAPH_BATCHES = (1, 2, 4, 8, 12, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 1
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """How the simulated server was started. `graph_max_batch` is the largest batch captured, were graphs on."""
+    """How the simulated server was started. `graph_max_batch` is the largest batch captured, were graphs on;
+    `kv_tokens` None = as many as the recorded one held; with a `kv_cast` the KV cache is FP8.
+    """
 
     served_name: str = "simulated-8b"
     model_path: str = MODEL_PATH
@@ -42,11 +44,13 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     graph_max_batch: int = 32
     context_length: int = 16_384
     max_running: int = 256
+    kv_tokens: int | None = None
+    kv_cast: KvCast = "none"
     api_key: str | None = None
 
     @property
     def kv_capacity(self) -> int:
-        return KV_CAPACITY[self.tp]
+        return self.kv_tokens or KV_CAPACITY[self.tp]
 
 
 def model_info(setup: Setup) -> dict[str, Any]:
@@ -111,10 +115,10 @@ def _arguments(setup: Setup) -> dict[str, Any]:
         "context_length": setup.context_length,
         "dtype": "bfloat16",
         "quantization": None,
-        "kv_cache_dtype": "bf16",
+        "kv_cache_dtype": "bf16" if setup.kv_cast == "none" else "fp8_e4m3",
         "mem_fraction_static": 0.7,
         "max_running_requests": setup.max_running,
-        "max_total_tokens": None,
+        "max_total_tokens": setup.kv_tokens,
         "chunked_prefill_size": 8192,
         "schedule_policy": "fcfs",
         "page_size": 1,

@@ -6,12 +6,13 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from decodetop.sim.exact import Schedule
 from decodetop.sim.info import Setup
+from decodetop.sim.model import KvCast
 from decodetop.sim.serving import Faults
 
 STALL_DEFAULT = 8
@@ -53,6 +54,8 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
             graph_max_batch=args.graph_max_batch,
             context_length=args.context_length,
             max_running=args.max_running,
+            kv_tokens=args.kv_tokens,
+            kv_cast=args.kv_cast,
             api_key=args.api_key,
         ),
         faults=faults,
@@ -115,6 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--graph-max-batch", type=int, default=32)
     parser.add_argument("--context-length", type=int, default=16_384)
     parser.add_argument("--max-running", type=int, default=256)
+    parser.add_argument("--kv-tokens", type=int, metavar="N", help="size of the KV pool (default as recorded)")
+    parser.add_argument("--kv-cast", choices=get_args(KvCast), default="none", help="FP8 KV cast to BF16 in each step")
     parser.add_argument("--speed", type=float, default=1.0, help="times as fast as the recorded box")
     parser.add_argument("--exact", type=parse_schedule, metavar="ttft_ms=T,itl_ms=I", help="serve at fixed times")
     parser.add_argument("--fault", action="append", default=[], metavar="NAME[=VALUE]")

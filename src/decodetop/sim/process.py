@@ -12,6 +12,7 @@ from types import TracebackType
 import msgspec
 
 from decodetop.errors import DataError
+from decodetop.sim.model import KvCast
 
 STOP_S = 3.0
 
@@ -64,6 +65,8 @@ def start_server(
     visitors: int = 0,
     seed: int = 0,
     served_name: str | None = None,
+    kv_cast: KvCast = "none",
+    kv_tokens: int | None = None,
     more: Sequence[str] = (),
 ) -> SimServer:
     """Returns once it listens. `exact` and `faults` as on its command line; `more` = further options.
@@ -72,13 +75,20 @@ def start_server(
     """
     command = [sys.executable, "-m", "decodetop.sim.server", "--parent", str(os.getpid()), "--tp", str(tp)]
     command += ["--graphs" if graphs else "--no-graphs", "--speed", str(speed), "--seed", str(seed)]
-    command += ["--visitors", str(visitors), *(word for fault in faults for word in ("--fault", fault))]
+    command += [
+        "--kv-cast",
+        kv_cast,
+        "--visitors",
+        str(visitors),
+        *(word for fault in faults for word in ("--fault", fault)),
+    ]
     optional = {
         "--exact": exact,
         "--truth": truth,
         "--profile-dir": profile_dir,
         "--api-key": api_key,
         "--served-name": served_name,
+        "--kv-tokens": kv_tokens,
     }
     command += [word for name, value in optional.items() if value is not None for word in (name, str(value))]
     command += more

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import uvloop
 
-from decodetop.sim import asks, info
+from decodetop.sim import asks, info, model
 from decodetop.sim.alarm import Alarm, MonotonicClock
 from decodetop.sim.asks import Api, Refused
 from decodetop.sim.batch import Batch, Pool
@@ -63,6 +63,7 @@ class Server:
             kv_tokens=setup.kv_capacity,
             max_running=setup.max_running,
             graph_max_batch=setup.graph_max_batch if setup.graphs else 0,
+            kv_cast=setup.kv_cast,
             speed=options.speed / faults.slow,
             seed=options.seed,
         )
@@ -173,7 +174,7 @@ class Server:
             serving.load,
             t_ns=self._clock.now_ns(),
             running=len(serving.running),
-            kv_tokens=serving.kv_tokens,
+            memory_bytes=model.memory_bytes(self.setup.kv_cast, self.setup.tp, self.setup.kv_capacity),
             pid=os.getpid(),
         )
 

@@ -24,6 +24,7 @@ GRAPH_LABEL_US = 1236.0
 GRAPH_CALL_AT_US = 657.0
 GRAPH_CALL_US = 478.0
 EAGER_FIRST_LAUNCH_US = 340.0
+CAST_HOST_US = 60.0
 LAUNCH_US = 8.0
 LAUNCH_TO_START_US = 10.5
 MAIN, TOKEN, NEXT = "main", "token", "next"
@@ -67,9 +68,15 @@ def rows(tp: int, section: str) -> tuple[Row, ...]:
     return tuple(Row(*row) for row in found[section])
 
 
-def forward_rows(tp: int) -> tuple[Row, ...]:
-    """What the graph holds: embedding, layers, head of the vocabulary."""
-    return (*rows(tp, "head"), *rows(tp, "layer") * int(template()["layers"]), *rows(tp, "tail"))
+def forward_rows(tp: int, cast_us: float = 0.0) -> tuple[Row, ...]:
+    """What the graph holds: embedding, layers, head of the vocabulary. `cast_us` = of one layer's KV, 0 = none."""
+    layer = rows(tp, "layer")
+    if cast_us:
+        at = next(index for index, row in enumerate(layer) if row.kernel == "attention_1")
+        cast = Row("kv_cast", layer[at].after, cast_us, CAST_HOST_US)
+        attention = Row("attention_1", cast_us + 1.0, layer[at].duration, layer[at].host)
+        layer = (*layer[:at], cast, attention, *layer[at + 1 :])
+    return (*rows(tp, "head"), *layer * int(template()["layers"]), *rows(tp, "tail"))
 
 
 def step_time(one: Pass, tp: int, rank: int, *, follows_decode: bool) -> StepTime:
@@ -97,7 +104,8 @@ def _attention_us(one: Pass, tp: int) -> float:
 def _graphed(one: Pass, tp: int, rank: int, period_us: float, lead_us: float) -> StepTime:
     skew = RANK_SKEW_US if tp > 1 else 0.0
     more = _attention_us(one, tp)
-    prepare, forward, after = rows(tp, "prepare"), forward_rows(tp), rows(tp, "after")
+    forward = forward_rows(tp, one.cast_ms * 1000 / model.LAYERS)
+    prepare, after = rows(tp, "prepare"), rows(tp, "after")
     natural = sum(row.after for row in (*prepare, *forward, *after)) + skew + model.LAYERS * more + 2.5
     scale = period_us / natural
     wait = skew if rank == 0 else 0.0
@@ -146,7 +154,8 @@ def _graph_launches(
 def _eager(one: Pass, tp: int, period_us: float) -> StepTime:
     more = _attention_us(one, tp)
     sections = ("prepare", "forward", "after", "copy", "next_batch")
-    parts = {name: forward_rows(tp) if name == "forward" else rows(tp, name) for name in sections}
+    forward = forward_rows(tp, one.cast_ms * 1000 / model.LAYERS)
+    parts = {name: forward if name == "forward" else rows(tp, name) for name in sections}
     order = [(name, row) for name in sections for row in parts[name]]
     natural = EAGER_FIRST_LAUNCH_US + sum(row.host for _, row in order)
     scale = period_us / natural
