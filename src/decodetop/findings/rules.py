@@ -143,10 +143,27 @@ def _gone(seen: Seen) -> Iterator[Hit]:
             yield Hit(str(gpu.index), f"GPU {gpu.index} is {gpu.state}", gpu.state_message or "no word from the driver")
 
 
-def _ecc(seen: Seen) -> Iterator[Hit]:
+def _hardware(seen: Seen) -> Iterator[Hit]:
+    """What the driver says of the card itself."""
     for gpu in seen.gpu.gpus if seen.gpu is not None else ():
-        if gpu.ecc_uncorrected:
-            yield Hit(str(gpu.index), f"GPU {gpu.index} has memory errors", f"{gpu.ecc_uncorrected} uncorrected ECC")
+        for key, evidence in _complaints(gpu):
+            yield Hit(f"{gpu.index}:{key}", f"GPU {gpu.index} hardware", evidence)
+
+
+def _complaints(gpu: Gpu) -> Iterator[tuple[str, str]]:
+    if gpu.ecc_uncorrected:
+        yield "ecc", f"{gpu.ecc_uncorrected} uncorrected ECC errors since the driver loaded"
+    if gpu.row_remap_failed:
+        yield "row-remap", "a memory row could not be remapped: the card needs replacing"
+    elif gpu.row_remap_pending:
+        yield "row-remap", "a memory row waits to be remapped: reset the GPU when it is free"
+    if gpu.recovery_action:
+        yield "recovery", f"the driver asks for: {gpu.recovery_action}"
+    up, links = gpu.nvlink_links_active, gpu.nvlink_links
+    if links and up is not None and up < links:
+        yield "nvlink", f"{up} of {links} NVLinks are up"
+    for xid in gpu.xids:
+        yield f"xid-{xid.code}", f"Xid {xid.code} reported by the driver"
 
 
 def _foreign(seen: Seen) -> Iterator[Hit]:
@@ -219,7 +236,7 @@ RULES: tuple[Rule, ...] = (
     Rule("server-state", "server", "invalid", _server_state),
     Rule("thermal", "gpu", "suspect", _thermal),
     Rule("power-brake", "gpu", "suspect", _power_brake),
-    Rule("ecc", "gpu", "suspect", _ecc),
+    Rule("hardware", "gpu", "suspect", _hardware),
     Rule("pcie-slower", "gpu", "suspect", _pcie),
     Rule("clock-low", "gpu", "suspect", _clock_low),
     Rule("foreign-process", "gpu", "suspect", _foreign),
