@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
-from decodetop.bench.reading import BenchReading, Plan, Progress
+from decodetop.bench.reading import BenchReading, Progress
 from decodetop.core.clock import Clock, Late, within
 from decodetop.core.engine import Engine, Probe
 from decodetop.core.sample import Sample
 from decodetop.core.state import State
 from decodetop.errors import UsageError
-from decodetop.flows.bench import BenchService, Outcome
+from decodetop.flows.bench import BenchService
 from decodetop.flows.live import bench_is_running
 from decodetop.flows.session import new_header
 from decodetop.gpu.probe import GpuProbe
 from decodetop.server.probe import ServerProbe
 from decodetop.server.reading import ServerReading
+
+T = TypeVar("T")
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 PROBES_S = 10.0
 """For the probes to have looked once, before the load begins."""
@@ -52,16 +57,24 @@ def box_probes(endpoints: Sequence[str], key: str | None) -> MakeProbes:
     return make
 
 
-async def run_headless(
-    plan: Callable[[str | None], Sequence[Plan]],
+class Ended(NamedTuple, Generic[T]):
+    """`stopped`: by SIGINT, SIGTERM or SIGHUP. `problem`: why the store of runs can't be used, if so."""
+
+    result: T
+    stopped: bool
+    problem: str | None
+
+
+async def headless(
+    work: Callable[[Engine, asyncio.Event], Awaitable[T]],
     service: BenchService,
     clock: Clock,
     told: Callable[[Progress], None],
     make_probes: MakeProbes = lambda clock, state: (),
-) -> tuple[Outcome, bool, str | None]:
-    """Measure what `plan` makes of the current server's address, and say whether SIGINT, SIGTERM or SIGHUP stopped it.
+) -> Ended[T]:
+    """Do `work` with the engine running and every probe having looked once; the event is set by a signal.
 
-    The third value is why the store of runs can't be used, if so. Raises UsageError from `plan`.
+    What `work` raises is raised.
     """
     engine: Engine
     probes = make_probes(clock, lambda: engine.state)
@@ -69,18 +82,15 @@ async def run_headless(
     running = asyncio.ensure_future(engine.run(_Sink(told)))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    words = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for word in words:
+    for word in SIGNALS:
         loop.add_signal_handler(word, stop.set)
     try:
         await _looked(engine, [probe.source for probe in probes])
-        reading = engine.state.last("server", ServerReading)
-        plans = plan(reading.current if reading is not None else None)
-        outcome = await service.measure(plans, engine, stop)
+        result = await work(engine, stop)
         bench = engine.state.last("bench", BenchReading)
-        return outcome, stop.is_set(), bench.problem if bench is not None else None
+        return Ended(result, stop.is_set(), bench.problem if bench is not None else None)
     finally:
-        for word in words:
+        for word in SIGNALS:
             loop.remove_signal_handler(word)
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -110,9 +120,10 @@ async def _looked(engine: Engine, sources: Sequence[str]) -> None:
         unsubscribe()
 
 
-def need_endpoint(endpoints: Sequence[str], current: str | None) -> str:
-    """The address typed or set, else the server found. Raises UsageError."""
-    found = endpoints[0] if endpoints else current
+def need_endpoint(endpoints: Sequence[str], state: State) -> str:
+    """The address typed or set, else that of the server found. Raises UsageError."""
+    reading = state.last("server", ServerReading)
+    found = endpoints[0] if endpoints else reading.current if reading is not None else None
     if found is None:
         raise UsageError("there is no server to measure", "give its address: --endpoint http://127.0.0.1:30000")
     return found

@@ -1,0 +1,109 @@
+"""What the actions of `decodetop bench` share: their options, and measuring on this box."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from decodetop.bench import text
+from decodetop.bench.plan import Overrides
+from decodetop.bench.reading import Preset, Progress
+from decodetop.cli.common import add_common
+from decodetop.config import Settings, api_key
+from decodetop.core.clock import SystemClock
+from decodetop.core.engine import Engine
+from decodetop.errors import UsageError
+from decodetop.flows.bench import BenchService
+from decodetop.flows.bench_headless import Ended, box_probes, headless
+
+T = TypeVar("T")
+
+INTERRUPTED = 130
+
+
+def action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, summary: str
+) -> argparse.ArgumentParser:
+    """A parser for one action, with the common options and --json."""
+    # SUPPRESS: an option not typed after the action must not undo one typed before it
+    parser = actions.add_parser(
+        name, help=summary, description=summary, allow_abbrev=False, argument_default=argparse.SUPPRESS
+    )
+    add_common(parser)
+    parser.add_argument("--json", action="store_true", default=False, help="data on stdout")
+    return parser
+
+
+def plan_options(parser: argparse.ArgumentParser) -> None:
+    """What may be asked for beside a preset; see Overrides."""
+    group = parser.add_argument_group("instead of what the preset says")
+    apis = ("chat", "completions", "generate", "completion")
+    group.add_argument("--model", metavar="NAME", help="as the server calls it (default: its first)")
+    group.add_argument("--api", choices=apis, help="generate is SGLang's own, completion llama.cpp's own")
+    group.add_argument("--streams", type=int, metavar="N", help="requests under way at once")
+    group.add_argument("--requests", type=int, metavar="M", help="measured requests in all")
+    group.add_argument("--input-tokens", type=int, metavar="I", help="of every prompt")
+    group.add_argument("--output-tokens", type=int, metavar="O", help="of every answer")
+    group.add_argument("--timeout-s", type=float, metavar="S", help="for one request as a whole")
+    group.add_argument("--warmup", dest="warmup_requests", type=int, metavar="N", help="requests before (1 per stream)")
+    group.add_argument("--temperature", type=float, metavar="T", help="of the sampling (default 0)")
+    group.add_argument("--shared-prefix", dest="shared_prefix_tokens", type=int, metavar="N", help="tokens in common")
+    group.add_argument("--seed", type=int, metavar="N", help="of the prompts (default: another one each time)")
+    allow = "answers may end before --output-tokens"
+    group.add_argument("--allow-eos", dest="ignore_eos", action="store_const", const=False, help=allow)
+
+
+def own_presets(settings: Settings) -> Path:
+    """The user's presets file, in the investigation."""
+    return settings.investigation / "presets.toml"
+
+
+def overrides(args: argparse.Namespace) -> Overrides:
+    """What was typed beside the preset."""
+    return Overrides(**{field: getattr(args, field, None) for field in Overrides.__struct_fields__})
+
+
+def measured(
+    work: Callable[[BenchService, Engine, asyncio.Event], Awaitable[T]],
+    settings: Settings,
+    presets: Sequence[Preset],
+    endpoints: Sequence[str] | None = None,
+) -> Ended[T]:
+    """`work` on this box, with a line of progress on a terminal. `endpoints` (or the settings') are watched too.
+
+    Raises UsageError when readonly.
+    """
+    if settings.readonly:
+        raise UsageError("a benchmark puts load on a server: refused with --readonly", "leave --readonly out")
+    key = api_key(settings)
+    service = BenchService(settings.investigation, presets, lambda: key)
+    meter = _Meter(sys.stderr.isatty())
+    probes = box_probes(settings.endpoints if endpoints is None else endpoints, key)
+    ended = asyncio.run(
+        headless(lambda engine, stop: work(service, engine, stop), service, SystemClock(), meter.show, probes)
+    )
+    meter.clear()
+    if ended.problem is not None:
+        print(f"decodetop: not stored: {ended.problem}", file=sys.stderr)
+    return ended
+
+
+class _Meter:
+    """One line on the terminal that is written over."""
+
+    def __init__(self, on: bool) -> None:
+        self._on = on
+
+    def show(self, progress: Progress) -> None:
+        if self._on:
+            sys.stderr.write(f"\r\x1b[K{text.progress_line(progress)}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._on:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
