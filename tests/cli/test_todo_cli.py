@@ -207,6 +207,11 @@ def test_words_from_outside_do_not_move_the_cursor(cli: Cli) -> None:
     cli.path.write_text(json.dumps([{"id": "t1", "content": "a\x1b[2Jb\r\nc"}]))
     assert "#1 ○ t1  a [2Jb c\n" in cli.ok()
     assert cli.ok("start", "t1") == "▶ t1  a [2Jb c\n"
+    cli.path.write_text('[{"content": "half \\ud83d", "status": "pending"}]')
+    assert json.loads(cli.ok("--json"))["todos"][0]["content"] == "half ?"
+    for argv in (("list",), ("export",), ("export", "--format", "markdown"), ("export", str(cli.folder / "x"))):
+        cli.ok(*argv)
+    assert cli.ok("add", "b") == "○ t2  b\n"
 
 
 def test_agents_plans_are_shown(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from decodetop.core.clock import SystemClock
@@ -411,6 +412,16 @@ async def test_the_title_is_the_question_of_the_investigation(tmp_path: Path) ->
         question.unlink()
         assert (await bench.poll()).problem is None
         assert (await bench.outside({"title": "why 10.5 tok/s?", "todos": []})).title == "why 10.5 tok/s?"
+
+
+async def test_halves_of_surrogates_break_neither_tape_nor_file(tmp_path: Path) -> None:
+    odd = "a\ud83d"
+    async with Bench(tmp_path).running() as bench:
+        await bench.outside({"title": odd, "todos": [{"content": odd, "mine": [odd], "attempts": [{"change": odd}]}]})
+        await bench.do(EditTodo(id="t1", status="completed"))
+        assert msgspec.json.decode(msgspec.json.encode(bench.reading), type=TodoReading) == bench.reading
+        assert (bench.reading.title, bench.reading.todos[0].content) == ("a?", "a?")
+    assert json.loads(bench.path.read_bytes())["todos"][0]["mine"] == [odd]
 
 
 async def test_an_edit_is_on_disk_when_leaving_at_once(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from decodetop.core.clock import SystemClock
 from decodetop.errors import DataError, UsageError
 from decodetop.todo import formats, text
 from decodetop.todo.atomic import real_path, replace
-from decodetop.todo.document import SCHEMA, Document, tree
+from decodetop.todo.document import SCHEMA, Document, encodable, tree
 from decodetop.todo.follow import follower
 from decodetop.todo.question import read_question, write_question
 from decodetop.todo.reading import (
@@ -94,7 +94,7 @@ def _list(args: argparse.Namespace, settings: Settings, store: TodoStore) -> int
     title = read_question(settings.investigation) or document.title
     if args.json:
         items = [item for item, _ in tree(document.items)]
-        print_json({"schema": SCHEMA, "path": str(store.path), "title": title, "todos": items})
+        print_json(encodable({"schema": SCHEMA, "path": str(store.path), "title": title, "todos": items}))
     else:
         print_lines(text.lines(TodoReading(path=str(store.path), title=title, todos=todos_of(document.items))))
     return 0
@@ -115,7 +115,7 @@ def _change(args: argparse.Namespace, store: TodoStore) -> int:
     document = store.update(change)
     changed = [item for item, _ in tree(document.items) if item["id"] in ids]
     if args.json:
-        print_json({"schema": SCHEMA, "path": str(store.path), "todos": changed})
+        print_json(encodable({"schema": SCHEMA, "path": str(store.path), "todos": changed}))
     else:
         print_lines(
             [*said, *(f"{text.mark(todo_of(item))} {item['id']}  {text.plain(item['content'])}" for item in changed)]
@@ -126,7 +126,7 @@ def _change(args: argparse.Namespace, store: TodoStore) -> int:
 
 
 def _export(args: argparse.Namespace, store: TodoStore) -> int:
-    rendered = formats.render(store.read().items, args.format)
+    rendered = formats.render(encodable(list(store.read().items)), args.format)
     if args.file == "-":
         sys.stdout.write(rendered)
         return 0
@@ -145,7 +145,7 @@ def _question(args: argparse.Namespace, settings: Settings) -> int:
         write_question(settings.investigation, " ".join(args.text))
     question = read_question(settings.investigation)
     if args.json:
-        print_json({"schema": SCHEMA, "question": question})
+        print_json(encodable({"schema": SCHEMA, "question": question}))
     else:
         print_lines([text.plain(question)] if question else [])
     return 0

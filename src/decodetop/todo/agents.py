@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from decodetop.errors import DataError
-from decodetop.todo.document import Document, unnamed_document
+from decodetop.todo.document import Document, encodable, unnamed_document
 from decodetop.todo.formats import parse
 from decodetop.todo.formats.todowrite import lists_in_value
 from decodetop.todo.reading import FollowedPlan, FollowedTodo
@@ -195,7 +195,7 @@ def _list_file(path: Path, agent: str, session: str) -> FollowedPlan:
 def _plan(
     agent: str, session: str, path: Path, entries: list[Any], changed: int, problem: str | None = None
 ) -> FollowedPlan:
-    document: Document = unnamed_document(entries)
+    document: Document = unnamed_document(encodable(entries))
     todos = tuple(
         FollowedTodo(
             content=item["content"],

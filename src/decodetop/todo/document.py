@@ -177,6 +177,15 @@ def bytes_of(document: Document) -> bytes:
         return json.dumps(whole, indent=2).encode() + b"\n"
 
 
+def encodable(value: Any) -> Any:
+    """`value` without halves of surrogate pairs, which JSON may hold and UTF-8 can't; without any, itself."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    return value
+
+
 def tree(items: Sequence[M]) -> list[tuple[M, int]]:
     """Items with their depth, each child after its parent; a parent that is missing or a circle counts as none."""
     parents = parents_of(items)

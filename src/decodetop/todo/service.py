@@ -20,7 +20,7 @@ from decodetop.core.sample import Command
 from decodetop.core.thread import CallThread
 from decodetop.errors import DataError, DecodetopError
 from decodetop.todo import question
-from decodetop.todo.document import Document
+from decodetop.todo.document import Document, encodable
 from decodetop.todo.notebook import Notebook
 from decodetop.todo.reading import (
     AddAttempt,
@@ -249,7 +249,7 @@ class TodoService:
         """Show what there is, if it differs from what was shown."""
         reading = msgspec.structs.replace(
             self._shown,
-            title=self._question or self._book.now.title,
+            title=encodable(self._question or self._book.now.title),
             todos=todos_of(self._book.now.items),
             gone=tuple(map(todo_of, self._book.gone.values())),
             undo_depth=len(self._book.undo.done),

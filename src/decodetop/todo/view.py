@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from decodetop.todo.document import tree
+from decodetop.todo.document import encodable, tree
 from decodetop.todo.reading import Attempt, Evidence, StatusChange, Todo
 
 _TEXTS = ("notes", "hypothesis", "expected", "reason", "parent")
@@ -41,6 +41,7 @@ def todos_of(items: Sequence[Mapping[str, Any]]) -> tuple[Todo, ...]:
 
 def todo_of(item: Mapping[str, Any], depth: int = 0) -> Todo:
     """`item` has an id, content and status."""
+    item = encodable(item)
     known: dict[str, Any] = {name: item[name] for name in _TEXTS if isinstance(item.get(name), str) and item[name]}
     priority = item.get("priority")
     if isinstance(priority, (str, int, float)) and not isinstance(priority, bool) and priority != "":
