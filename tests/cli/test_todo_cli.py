@@ -211,7 +211,7 @@ def test_words_from_outside_do_not_move_the_cursor(cli: Cli) -> None:
     assert json.loads(cli.ok("--json"))["todos"][0]["content"] == "half ?"
     for argv in (("list",), ("export",), ("export", "--format", "markdown"), ("export", str(cli.folder / "x"))):
         cli.ok(*argv)
-    assert cli.ok("add", "b") == "○ t2  b\n"
+    assert cli.ok("add", "b") == "○ t3  b\n"
 
 
 def test_agents_plans_are_shown(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
