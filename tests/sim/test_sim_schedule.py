@@ -14,6 +14,7 @@ from decodetop.sim.asks import Ask
 from decodetop.sim.batch import PREFILL_CHUNK, Batch, Pass, Pool
 from decodetop.sim.chunks import Answer, token_ids
 from decodetop.sim.exact import Exact, Schedule
+from decodetop.sim.metrics import Metrics
 from decodetop.sim.serving import Emitter, Faults, Request
 from decodetop.sim.visitors import Visitors
 
@@ -95,6 +96,11 @@ def request(time: Time, prompt: int = 10, tokens: int = 5, *, stream: bool = Tru
     return Request(ask, Answer(ask, "r", 0, token_ids(0, 1)), Reader(time), time.now_ns())
 
 
+def gauge(metrics: Metrics, now_ns: int, name: str) -> float:
+    lines = metrics.render(now_ns).decode().splitlines()
+    return float(next(line for line in lines if line.startswith(f"sglang:{name}{{")).split()[-1])
+
+
 def batch(time: Time, faults: Faults | None = None, **pool: int) -> tuple[Batch, Passes]:
     passes = Passes()
     limits = {"kv_tokens": 597_532, "max_running": 64, "graph_max_batch": 32, **pool}
@@ -169,6 +175,26 @@ def test_every_request_gets_its_tokens_and_the_limits_hold(asked: list[tuple[int
     assert all(before.end_ns <= after.start_ns for before, after in pairwise(passes.seen))
     assert sum(one.streams for one in decodes) == sum(tokens - 1 for _, tokens, _ in asked)
     assert (serving.running, list(serving.waiting), serving.kv_tokens) == ([], [], 0)
+
+
+def test_gauges_are_renewed_every_40_steps_and_stand_still_when_idle() -> None:
+    time = Time()
+    metrics = Metrics("m", 1, 597_532, 16_384)
+    limits = Pool(kv_tokens=597_532, max_running=4, graph_max_batch=32)
+    serving = Batch(time, time, Emitter(Faults(), (metrics,)), limits, 1, (metrics,))
+    metrics.serving = serving
+    assert gauge(metrics, time.at_ns, "num_running_reqs") == 0
+    one = request(time, prompt=100, tokens=60)
+    serving.submit(one)
+    time.run()
+    assert serving.running == []
+    assert gauge(metrics, time.at_ns, "num_running_reqs") == 1  # of the 40th step
+    assert gauge(metrics, time.at_ns, "num_used_tokens") == 100 + 41
+    throughput = gauge(metrics, time.at_ns, "gen_throughput")
+    assert throughput == pytest.approx(1000 / model.pace(1, graphs=True).decode_ms(1, 140), rel=0.1)
+    later_ns = time.at_ns + 31_000_000_000
+    assert gauge(metrics, later_ns, "num_running_reqs") == 0
+    assert gauge(metrics, later_ns, "gen_throughput") == throughput
 
 
 def test_a_server_that_was_late_does_not_hurry_afterwards() -> None:

@@ -1,8 +1,9 @@
 """The simulated server's /metrics: the names, labels and habits of SGLang 0.5.15.
 
 Habits kept: `generation_tokens_total` and its like move when a request ends, `realtime_tokens_total` and the latency
-histograms move with every token; `gen_throughput` keeps its last value when idle; a mode not seen yet has no sample;
-capacity gauges and graph passes stand once per rank; the `is_cuda_graph` gauge says 0 whatever runs.
+histograms move with every token. Running, queued and KV use are renewed by a prefill and every 40 decode steps only, and
+stand still for half a minute when the server goes idle; `gen_throughput` keeps its last value. A mode not seen yet has
+no sample; capacity gauges and graph passes stand once per rank; the `is_cuda_graph` gauge says 0 whatever runs.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterator
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from decodetop.sim.batch import Pass
 from decodetop.sim.serving import Request
 
 THROUGHPUT_WINDOW_NS = 250_000_000
-"""About 40 decode steps: SGLang's --decode-log-interval."""
+RENEWED_EVERY = 40
+"""Decode steps: SGLang's --decode-log-interval."""
+IDLE_RENEWED_NS = 30_000_000_000
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -39,6 +42,14 @@ class Serving(Protocol):
 def families() -> dict[str, Any]:
     """`still`, `help` and `bounds` of metrics.toml."""
     return tomllib.loads(resources.files("decodetop.sim").joinpath("metrics.toml").read_text("utf-8"))
+
+
+class Gauges(NamedTuple):
+    """As they were when they were renewed."""
+
+    running: int = 0
+    waiting: int = 0
+    kv_tokens: int = 0
 
 
 class Histogram:
@@ -79,6 +90,11 @@ class Metrics:
         self.requests: Counter[tuple[str, str]] = Counter()
         self.responses: Counter[tuple[str, str, int]] = Counter()
         self.gen_throughput = 0.0
+        self.serving: Serving | None = None
+        """What the gauges are read from, once it is there."""
+        self._gauges = Gauges()
+        self._decodes = 0
+        self._last_pass_ns: int | None = None
         self._families = families()
         self._histograms = {name: Histogram(bounds) for name, bounds in self._families["bounds"].items()}
         self._labels = ['engine_type="unified"', f'model_name="{model_name}"']
@@ -95,6 +111,10 @@ class Metrics:
     def passed(self, one: Pass) -> None:
         kind = "prefill" if one.new_tokens else "decode"
         self._passes[f"{kind}_cuda_graph" if one.graphed else f"{kind}_none"] += 1
+        self._last_pass_ns = one.end_ns
+        self._decodes += kind == "decode"
+        if kind == "prefill" or self._decodes % RENEWED_EVERY == 0:
+            self._renew()
 
     def chunk(self, request: Request, tokens: int) -> None:
         sent_ns = request.sent_ns
@@ -135,19 +155,25 @@ class Metrics:
         self._histograms["time_to_first_token_seconds"].observe(waited_ns / 1e9)
         self._histograms["queue_time_seconds"].observe(max(0, request.admitted_ns - request.received_ns) / 1e9)
 
-    def render(self, serving: Serving) -> bytes:
-        """The exposition text, version 0.0.4."""
+    def render(self, now_ns: int) -> bytes:
+        """The exposition text, version 0.0.4. Without passes (exact times) the gauges are live."""
+        if self._last_pass_ns is None or now_ns - self._last_pass_ns > IDLE_RENEWED_NS:
+            self._renew()
         out: list[str] = []
         self._http(out)
         self._counters(out)
         for name in self._families["bounds"]:
             if name != "queue_time_seconds":
                 self._family(out, name, "histogram", self._histograms[name].lines(name, self._labels))
-        self._gauges(out, serving)
+        self._state(out)
         queue = self._histograms["queue_time_seconds"]
         ranks = (line for rank in range(self._tp) for line in queue.lines("queue_time_seconds", self._ranked(rank)))
         self._family(out, "queue_time_seconds", "histogram", ranks)
         return ("\n".join(out) + "\n").encode()
+
+    def _renew(self) -> None:
+        if self.serving is not None:
+            self._gauges = Gauges(len(self.serving.running), len(self.serving.waiting), self.serving.kv_tokens)
 
     def _family(self, out: list[str], name: str, kind: str, lines: Iterator[str], text: str | None = None) -> None:
         out.append(f"# HELP sglang:{name} {text or self._families['help'][name]}")
@@ -192,8 +218,8 @@ class Metrics:
             )
             self._family(out, name, "counter", counted)
 
-    def _gauges(self, out: list[str], serving: Serving) -> None:
-        used, capacity = serving.kv_tokens, self._kv_capacity
+    def _state(self, out: list[str]) -> None:
+        used, capacity = self._gauges.kv_tokens, self._kv_capacity
         per_rank = {
             "max_total_num_tokens": capacity,
             "page_size": 1,
@@ -204,8 +230,8 @@ class Metrics:
             "kv_used_tokens": used,
         }
         once = {
-            "num_running_reqs": len(serving.running),
-            "num_queue_reqs": len(serving.waiting),
+            "num_running_reqs": self._gauges.running,
+            "num_queue_reqs": self._gauges.waiting,
             "gen_throughput": self.gen_throughput,
             "cache_hit_rate": self._hit_rate,
             "decode_sum_seq_lens": used,

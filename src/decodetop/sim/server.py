@@ -72,6 +72,7 @@ class Server:
             if exact
             else Batch(clock, alarm, emitter, pool, setup.tp, (self.metrics, self.profiler))
         )
+        self.metrics.serving = self.serving
         self.visitors = Visitors(options.visitors, clock, self.serving, setup.served_name, options.seed)
         self._routes = self._table()
 
@@ -146,7 +147,7 @@ class Server:
             "/get_server_info": about,
             "/get_load": json(self._get_load),
             "/sim/load": json(self._sim_load),
-            "/metrics": lambda incoming: (200, self.metrics.render(self.serving), CONTENT_TYPE),
+            "/metrics": lambda incoming: (200, self.metrics.render(self._clock.now_ns()), CONTENT_TYPE),
             "/ping": lambda incoming: (200, b"", TEXT),
             "/v1/loads": lambda incoming: (500, b"Internal Server Error", TEXT),
             "/flush_cache": self._flush,
