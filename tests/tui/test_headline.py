@@ -106,3 +106,18 @@ def test_a_toast_is_never_markup_and_is_cut_to_the_width() -> None:
     (text,) = text_of([toast_line("error", "[red]no[/foo] [", "hint", 80)])
     assert text == " ✗ [red]no[/foo] [  hint"
     assert width_of(toast_line("info", "x" * 99, "", 20)) == 20
+    (text,) = text_of([toast_line("info", "wrote /a/very/long/path/to/a/report.md", "", 30)])
+    assert text.startswith(" ✓ wrote /a/") and "…" in text and text.endswith("/report.md") and len(text) == 30
+
+
+def test_a_source_that_fails_is_said_where_there_is_no_finding() -> None:
+    state = states.fail(states.box(), "server", Failure(kind="lost", message="connection refused"))
+    assert text_of([findings_line(state, [], 80)]) == ["▲ server lost: connection refused"]
+    assert text_of([findings_line(state, [FINDING], 80)])[0].startswith("▲ host-bound")
+    absent = states.fail(states.box(), "gpu", Failure(kind="absent", message="no driver"))
+    assert text_of([findings_line(absent, [], 80)]) == ["no findings"]
+
+
+def test_the_number_outlives_the_time_when_it_is_narrow() -> None:
+    line = text_of([findings_line(states.box(), [FINDING], 45)])[0]
+    assert line.startswith("▲ host-bound: GPU busy 26 %") and line.endswith("1 finding") and "since" not in line

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from textual import events
 from textual.app import App, ComposeResult
+from textual.geometry import Size
 
 from decodetop.config import Settings, default_config_path
 from decodetop.core.feed import Feed
@@ -75,6 +76,7 @@ class Face(App[int], inherit_bindings=False):
         self.replay_speed = 1.0
         self.trace_folder = str(Path.cwd())
         self.actions = keys.ACTIONS
+        self.cells = Size(0, 0)
         self.keymap = keymap.build(self.actions, settings.keys)
         self._feed, self._fps = feed, fps
         self._running_loop: asyncio.AbstractEventLoop | None = None
@@ -190,12 +192,12 @@ class Face(App[int], inherit_bindings=False):
             period_s=self.settings.rate_s * self.factor,
             help_key=self.keymap.first("help"),
         )
-        self.stage.draw(self.lookout.state, situation, self.size, self.focused_name, self.zoomed)
+        self.stage.draw(self.lookout.state, situation, self.cells, self.focused_name, self.zoomed)
         self.draw_footer()
 
     def draw_footer(self) -> None:
         toast = self.lookout.toast
-        self.stage.draw_footer(keys.hints(self, self.keymap), None if toast is None else toast.notice, self.size.width)
+        self.stage.draw_footer(keys.hints(self, self.keymap), None if toast is None else toast.notice, self.cells.width)
 
     @property
     def windowed(self) -> bool:
@@ -209,6 +211,7 @@ class Face(App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self._running_loop = asyncio.get_running_loop()
+        self.cells = self.size
         self.use_theme(self.palette.theme)
         words = [*self.keymap.problems, *self.themes.problems, *([self._theme_word] if self._theme_word else [])]
         if words:
@@ -217,7 +220,9 @@ class Face(App[int], inherit_bindings=False):
             self.set_interval(1 / self._fps, self.tick)
         self.draw()
 
-    def on_resize(self) -> None:
+    def on_resize(self, event: events.Resize) -> None:
+        """Comes before Textual takes the size itself, so the event's counts."""
+        self.cells = event.size
         self.stage.settle()
         self.draw()
 

@@ -47,21 +47,23 @@ def findings_line(state: State, findings: Sequence[Finding], width: int) -> Line
     if broken is not None:
         return broken
     if not findings:
+        failing = _failing_line(state, width)
+        if failing is not None:
+            return failing
         looked = any(state.lane(source).last is not None for source in ("gpu", "server", "host"))
         return (Span("no findings" if looked else "looking around ...", "dim"),)
     order = ("invalid", "suspect", "info")
     worst = min(findings, key=lambda finding: order.index(finding.severity))
     style = {"invalid": "bad", "suspect": "warn", "info": "key"}[worst.severity]
     since = words.clock_time(state.header.started_wall_ns + worst.since_ns)[:5]
-    count = f"{len(findings)} finding{'s' if len(findings) > 1 else ''}"
-    tail: Line = (Span(f"since {since}  ", "dim"), Span(count, style))
-    head: Line = (Span("▲ ", style), Span(worst.title, style))
-    room = width - width_of(tail) - GAP
-    line: Line = (*head, Span(f": {worst.evidence}")) if worst.evidence else head
-    if width_of(line) > room:
-        if room < 12:
-            return (*head, Span(" "), *tail[1:])
-        line = _cut(line, room)
+    count = Span(f"{len(findings)} finding{'s' if len(findings) > 1 else ''}", style)
+    line: Line = (Span("▲ ", style), Span(worst.title, style))
+    if worst.evidence:
+        line = (*line, Span(f": {worst.evidence}"))
+    tail: Line = (Span(f"since {since}  ", "dim"), count)
+    if width_of(line) + GAP + width_of(tail) > width:
+        tail = (count,)  # the number tells more than the time
+    line = _cut(line, max(12, width - GAP - width_of(tail)))
     return (*line, Span(" " * max(GAP, width - width_of(line) - width_of(tail))), *tail)
 
 
@@ -78,12 +80,15 @@ def footer_line(hints: Sequence[tuple[str, str]], width: int) -> Line:
 
 
 def toast_line(level: str, message: str, hint: str, width: int) -> Line:
-    """A word to the operator over the whole footer."""
+    """A word to the operator over the whole footer; too long, its middle goes: the ends of a path tell most."""
     style = {"error": "bad", "warning": "warn"}.get(level, "loud")
     mark = {"error": "✗", "warning": "▲"}.get(level, "✓")
-    line: Line = (Span(f" {mark} ", style), Span(message, style if level != "info" else ""))
-    if hint:
-        line = (*line, Span(f"  {hint}", "dim"))
+    room = width - 3
+    tail = f"  {hint}" if hint and len(hint) < room // 2 else ""
+    if width_of([Span(message)]) + len(tail) > room:
+        keep = max(0, room - len(tail) - 1)
+        message = f"{message[: keep // 2]}…{message[len(message) - (keep - keep // 2) :]}"
+    line = (Span(f" {mark} ", style), Span(message, style if level != "info" else ""), Span(tail, "dim"))
     return _cut(line, width)
 
 
@@ -176,6 +181,20 @@ def _broken_line(state: State) -> Line | None:
             hint = (Span(f"  {failure.hint}", "dim"),) if failure.hint else ()
             return (Span(f"✗ {failure.message}", "bad"), *hint)
     return None
+
+
+def _failing_line(state: State, width: int) -> Line | None:
+    """The source that failed last; what is not there at all is no news."""
+    failing = [
+        (lane.failure_since_ns or 0, source, lane.failure)
+        for source, lane in state.lanes.items()
+        if lane.failure is not None and lane.failure.kind != "absent"
+    ]
+    if not failing:
+        return None
+    _, source, failure = max(failing, key=lambda one: one[:2])
+    more = (Span(f"  and {len(failing) - 1} more", "dim"),) if len(failing) > 1 else ()
+    return _cut((Span(f"▲ {source} {failure.kind}", "bad"), Span(f": {failure.message}"), *more), width)
 
 
 def _spread(left: Sequence[Part], right: Sequence[Part], width: int) -> Line:

@@ -66,9 +66,7 @@ class Keymap(NamedTuple):
 
     def shown(self, id: str) -> str:
         """The action's keys as people read them; empty when it has none."""
-        return " ".join(
-            SHOWN.get(key, f"^{key[5:].upper()}" if key.startswith("ctrl+") else key) for key in self.keys[id]
-        )
+        return " ".join(_shown(key) for key in self.keys[id])
 
     def first(self, id: str) -> str:
         return self.shown(id).split(" ")[0]
@@ -105,6 +103,12 @@ def name_of(key: str, character: str | None) -> str:
     if character is not None and character != " " and character.isprintable() and not key.startswith(("alt+", "ctrl+")):
         return character
     return key
+
+
+def _shown(key: str) -> str:
+    if key.startswith("ctrl+"):
+        return f"^{key[5:].upper()}"
+    return SHOWN.get(key, key.upper() if key in NAMED_KEYS else key)
 
 
 def _refusal(id: str, keys: Sequence[str], known: Mapping[str, tuple[str, ...]]) -> str | None:

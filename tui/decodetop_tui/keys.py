@@ -51,7 +51,7 @@ _MOVE = (
         footer=30,
         word="open",
     ),
-    Action("back", ("escape",), "back", "close what was opened last: message, filter, zoom", "move", look.back),
+    Action("back", ("escape",), "back", "close what was opened last", "move", look.back),
     Action("down", ("j", "down"), "down", "next row", "move", look.move(1)),
     Action("up", ("k", "up"), "up", "row before", "move", look.move(-1)),
     Action("page-down", ("pagedown",), "page down", PAGE_HELP, "move", look.page(1)),
@@ -64,10 +64,10 @@ _LOOK = (
     Action("view", ("v",), "next view", "another view of the pane in focus", "look", look.view, _has_modes, 25, "view"),
     Action("filter", ("/",), "filter", "only rows of the pane that hold a word", "look", look.filter_rows),
     Action("mark", ("m",), "mark row", "mark or unmark the row", "look", look.mark, _has_rows),
-    Action("freeze", ("space",), "freeze", "stop drawing, measuring goes on; in a replay: pause", "look", look.freeze),
+    Action("freeze", ("space",), "freeze", "stop drawing, not measuring; replay: pause", "look", look.freeze),
     Action("refresh", ("r",), "refresh", "read every source now", "look", look.refresh),
-    Action("faster", ("+",), "faster", "read more often; in a replay: play faster", "look", look.rate(1)),
-    Action("slower", ("-",), "slower", "read less often; in a replay: play slower", "look", look.rate(-1)),
+    Action("faster", ("+",), "faster", "read more often; replay: play faster", "look", look.rate(1)),
+    Action("slower", ("-",), "slower", "read less often; replay: play slower", "look", look.rate(-1)),
     Action("theme", ("T",), "next theme", "night, paper, okabe, mono, ansi and your own", "look", look.next_theme),
 )
 
@@ -120,9 +120,7 @@ _TODO = (
     ),
     Action("todo-down", ("J",), "move todo down", "later in the list", "todo", todo.move(1), todo.on_item),
     Action("todo-up", ("K",), "move todo up", "earlier in the list", "todo", todo.move(-1), todo.on_item),
-    Action(
-        "undo", ("u",), "undo", "take back the last edit of the checklist made here", "todo", todo.undo, todo.can_undo
-    ),
+    Action("undo", ("u",), "undo", "take back the last edit made here", "todo", todo.undo, todo.can_undo),
 )
 
 _WORK = (
@@ -130,7 +128,7 @@ _WORK = (
         "bench",
         ("b",),
         "bench panel",
-        "focus it; Enter starts the preset under the cursor",
+        "focus it; Enter starts the preset chosen",
         "bench",
         look.to_pane("bench"),
         footer=65,
@@ -140,7 +138,7 @@ _WORK = (
         "stop",
         ("s",),
         "stop",
-        "stop the benchmark (asks), or the trace being read",
+        "the benchmark (asks), or a trace being read",
         "bench",
         bench.stop,
         bench.can_stop,
@@ -162,7 +160,7 @@ _WORK = (
         "open-trace",
         ("o",),
         "open trace",
-        "read a profiler trace; the files of all ranks together",
+        "read a profiler trace, all ranks together",
         "steps",
         steps.open_trace,
         footer=40,
@@ -172,7 +170,7 @@ _WORK = (
         "server",
         ("S",),
         "choose server",
-        "which server the screen, gates and report mean",
+        "which one screen, gates and report mean",
         "server",
         server.choose,
         server.any_server,
@@ -184,14 +182,14 @@ _RECORD = (
         "report",
         ("w",),
         "write report",
-        "everything as markdown, into the investigation",
+        "all as markdown, into the investigation",
         "record",
         output.write_report,
         footer=50,
         word="report",
     ),
     Action(
-        "copy", ("y",), "copy report", "write it and send it to the terminal's clipboard", "record", output.copy_report
+        "copy", ("y",), "copy report", "write it, send it to the terminal's clipboard", "record", output.copy_report
     ),
     Action("picture", ("P",), "picture", "this screen as SVG beside the reports", "record", output.picture),
     Action(

@@ -233,9 +233,8 @@ class Pane(Painted):
             right.insert(0, Span(f"{below} more ↓" if below else "end ↑", "dim"))
         if self.filter:
             right.insert(0, Span(f"/{self.filter}", "warn"))
-        if simulated:
-            right.insert(0, Span("SIMULATED", "warn"))
-        line = rule(self.place.rect.width - bool(self.place.edge), module.KEY, module.TITLE, right, focused)
+        width = self.place.rect.width - bool(self.place.edge)
+        line = rule(width, module.KEY, module.TITLE, right, focused=focused, simulated=simulated)
         if self.place.edge:
             line = (Span(self.place.edge[0], "rule"), *line)
         for x, mark in self.place.joints:
@@ -254,10 +253,12 @@ class Pane(Painted):
         self.post_message(self.Wheeled(self, -1))
 
 
-def rule(width: int, key: str, title: str, right: Sequence[Span], focused: bool) -> Line:
-    """`─1 gpu──── note ─ note ─`. Notes go first, from the left, when it gets narrow; the title goes last."""
+def rule(width: int, key: str, title: str, right: Sequence[Span], *, focused: bool, simulated: bool) -> Line:
+    """`─1 gpu──── note ─ note ─`. Notes go first, from the left, when it gets narrow; SIMULATED never does."""
     line_style = "rule.focus" if focused else "rule"
     left = [Span(RULE, line_style), Span(key, "key"), Span(f" {title} ", "title.focus" if focused else "title")]
+    if simulated:
+        left.append(Span("SIMULATED ", "warn"))
     notes = list(right)
     while notes and width_of(left) + sum(width_of([note]) + 3 for note in notes) + 2 > width:
         notes.pop(0)

@@ -30,20 +30,20 @@ SHIPPED = ("night", "paper", "okabe", "mono", "ansi")
 BASE = ("foreground", "background", "surface", "panel", "primary", "secondary", "accent", "warning", "error", "success")
 """Colours of the screen itself; Textual's widgets (input lines) use them too."""
 
-ROLES = (
-    "dim",
-    "loud",
-    "good",
-    "warn",
-    "bad",
-    "key",
-    "title",
-    "title.focus",
-    "rule",
-    "rule.focus",
-    "cursor",
-)
-"""What a span may be. `cursor` is laid over the row selected, so it should set a background or reverse."""
+ROLES: Mapping[str, str] = {
+    "dim": "labels, units, what is old or of no concern",
+    "loud": "the one figure of a row that counts",
+    "good": "as it should be",
+    "warn": "worth a look",
+    "bad": "wrong, failed, lost",
+    "key": "a key to press",
+    "title": "the name of a pane",
+    "title.focus": "the name of the pane in focus",
+    "rule": "the lines between panes",
+    "rule.focus": "the line over the pane in focus",
+    "cursor": "laid over the row selected",
+}
+"""What a span may be, and what for. `cursor` should set a ground or an attribute."""
 
 ANSI_COLOURS = tuple(
     f"{bright}{name}"
@@ -147,7 +147,7 @@ def read(path: Path) -> Theme:
     ansi = bool(table.get("ansi", False))
     base, roles, kinds = table["base"], table["roles"], table["kinds"]
     _check_names(path, "base.", base, required=BASE, known=BASE)
-    _check_names(path, "roles.", roles, required=ROLES, known=ROLES)
+    _check_names(path, "roles.", roles, required=tuple(ROLES), known=tuple(ROLES))
     _check_names(path, "kinds.", kinds, required=KINDS, known=KINDS)
     for role, colour in base.items():
         _check_colour(path, f"base.{role}", colour, ansi)
@@ -159,6 +159,15 @@ def read(path: Path) -> Theme:
         styles[f"kind.{kind}"] = _style(path, f"kinds.{kind}", text, ansi, ground)
     title = str(table.get("title", path.stem))
     return Theme(path.stem, title, bool(table.get("dark", True)), ansi, base, styles, path)
+
+
+def fields_markdown() -> list[str]:
+    """The table of docs/themes.md."""
+    lines = ["| field | what for |", "|---|---|"]
+    lines += [f"| `base.{name}` | the screen, and input lines |" for name in BASE]
+    lines += [f"| `roles.{name}` | {what} |" for name, what in ROLES.items()]
+    kinds = ", ".join(f"`{kind}`" for kind in KINDS)
+    return [*lines, f"| `kinds.*` | {kinds} |"]
 
 
 class Palette:

@@ -137,9 +137,9 @@ def help_screen(face: Face) -> None:
 
 
 def commands(face: Face) -> None:
-    """Every action by name; those that can't be done now are dim and say why."""
+    """Every action by name, moving about last; those that can't be done now are dim and say why."""
     choices = []
-    for action in face.actions:
+    for action in sorted(face.actions, key=lambda action: action.group == "move"):
         why = action.when(face)
         note = action.help if why is None else why
         choices.append(Choice(action.id, action.title, note, face.keymap.shown(action.id), dim=why is not None))

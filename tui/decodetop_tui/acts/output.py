@@ -21,7 +21,7 @@ def write_report(face: Face) -> None:
     """Write it and say where."""
     path = _save_report(face)
     if path is not None:
-        face.say(f"wrote {path}")
+        face.say(f"wrote {shown(path)}")
 
 
 def copy_report(face: Face) -> None:
@@ -29,14 +29,14 @@ def copy_report(face: Face) -> None:
     path = _save_report(face)
     if path is not None:
         face.copy_to_clipboard(path.read_text("utf-8"))
-        face.say(f"report sent to the terminal's clipboard (OSC 52); also in {path}")
+        face.say(f"report sent to the terminal's clipboard (OSC 52); also in {shown(path)}")
 
 
 def picture(face: Face) -> None:
     """The screen as SVG beside the reports."""
     path = _path(face, ".svg")
     if _save(face, path, face.export_screenshot(title="decodetop")):
-        face.say(f"wrote {path}")
+        face.say(f"wrote {shown(path)}")
 
 
 def record(face: Face) -> None:
@@ -68,6 +68,12 @@ def _save(face: Face, path: Path, text: str) -> bool:
     return True
 
 
+def shown(path: Path) -> str:
+    """The path with ~ for the home folder."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
 def save(path: Path, text: str) -> None:
     """The whole file or none of it. Raises DataError."""
     try:
@@ -84,4 +90,4 @@ def save(path: Path, text: str) -> None:
                 Path(temporary).unlink()
             raise
     except OSError as error:
-        raise DataError(f"can't write {path}: {error.strerror or error}", "use --investigation DIR") from error
+        raise DataError(f"can't write {shown(path)}: {error.strerror or error}", "use --investigation DIR") from error

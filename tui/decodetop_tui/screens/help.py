@@ -8,12 +8,14 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from decodetop_tui.cells import width_of
 from decodetop_tui.keymap import GROUPS, Action, Keymap
 from decodetop_tui.paint import Line, Span
 from decodetop_tui.painted import Styles
 from decodetop_tui.screens.modal import Listing, Modal, Window
 
-COLUMN = 56
+COLUMN = 76
+"""Cells of one row: keys, title, help."""
 
 
 def lines(actions: Sequence[Action], keymap: Keymap, width: int) -> list[Line]:
@@ -38,8 +40,6 @@ def lines(actions: Sequence[Action], keymap: Keymap, width: int) -> list[Line]:
 
 def beside(left: Line, right: Line) -> Line:
     """`right` from a fixed column on."""
-    from decodetop_tui.cells import width_of
-
     return (*left, Span(" " * max(1, COLUMN - width_of(left))), *right)
 
 
@@ -51,7 +51,7 @@ def _row(action: Action, keymap: Keymap) -> Line:
 class Help(Modal[None]):
     """Scrolls with the usual keys; any of ? q Esc Enter closes it."""
 
-    WIDTH = 2 * COLUMN + 6
+    WIDTH = 2 * COLUMN + 4
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,q,enter,f1", "leave", "leave"),
         Binding("j,down", "scroll_by(1)", "down"),
@@ -75,6 +75,6 @@ class Help(Modal[None]):
         self.fit()
 
     def fit(self) -> None:
-        width = self.inner_width
+        width = self.inner_width if self.inner_width >= 2 * COLUMN else min(self.inner_width, COLUMN)
         found = lines(self._actions, self._keymap, width)
         self._list.show(found, width, min(len(found), self.app.size.height - 3), cursor=False)

@@ -1,0 +1,202 @@
+"""The pane widget: cursor by row id, scrolling, changed runs only, and a fault that stays in its pane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from decodetop.core.sample import Failure
+from decodetop.core.state import State
+from decodetop_tui.app import PANES
+from decodetop_tui.cells import text_of
+from decodetop_tui.paint import Picture, Span, View
+from decodetop_tui.pane import joined, rule
+from support import states
+from support.face import Desk, desk
+
+
+def module(draw: Callable[[State, View], Picture], want: tuple[int, int] = (1, 20), **more: Any) -> SimpleNamespace:
+    """A pane of the test's own; it stands in for the checklist."""
+    base = {"TITLE": "own", "KEY": "3", "SOURCES": ("todo",), "MODES": ("all",)}
+    return SimpleNamespace(**{**base, **more}, draw=draw, want=lambda state, width: want)
+
+
+def instead(own: SimpleNamespace) -> dict[str, Any]:
+    return {**PANES, "todo": own}
+
+
+def rows(*ids: str, header: int = 0) -> Picture:
+    lines = [(Span(f" head {n}", "dim"),) for n in range(header)] + [(Span(f" row {id}"),) for id in ids]
+    return Picture(tuple(lines), (*[None] * header, *ids), header_lines=header)
+
+
+def body(d: Desk) -> list[str]:
+    return [text.rstrip() for text in text_of(d.face.panes["todo"].lines[1:])]
+
+
+def title(d: Desk) -> str:
+    return text_of(d.face.panes["todo"].lines[:1])[0]
+
+
+async def test_the_cursor_follows_its_row_wherever_it_moves() -> None:
+    shown = ["a", "b", "c"]
+    own = module(lambda state, view: rows(*shown))
+    async with desk(modules=instead(own), size=(80, 40)) as d:
+        await d.press("3", "j")
+        assert d.face.pane.cursor == "b"
+        shown[:] = ["b", "c", "d"]
+        await d.show(states.put(d.feed.latest, {"todo": states.todos()}, 61))
+        assert d.face.pane.cursor == "b" and body(d)[0].startswith("▌row b")
+
+
+async def test_when_its_row_goes_the_cursor_takes_the_one_in_its_place() -> None:
+    shown = ["a", "b", "c"]
+    own = module(lambda state, view: rows(*shown))
+    async with desk(modules=instead(own)) as d:
+        await d.press("3", "j")
+        for left, cursor in ((["a", "c"], "c"), (["a"], "a"), ([], None), (["x"], "x")):
+            shown[:] = left
+            await d.show(states.put(d.feed.latest, {"todo": states.todos()}, 61))
+            assert d.face.pane.cursor == cursor
+
+
+async def test_the_whole_row_of_the_cursor_stays_in_sight_below_the_header() -> None:
+    ids = [f"{n:02}" for n in range(50)]
+    own = module(lambda state, view: rows(*ids, header=1), want=(4, 4))
+    async with desk(modules=instead(own), size=(80, 30)) as d:
+        await d.press("3", "3")
+        for keys in ("G", "k", "pageup", "g", "pagedown", "j"):
+            await d.press(keys)
+            lines = body(d)
+            assert lines[0] == " head 0"
+            assert sum(line.startswith("▌") for line in lines) == 1
+        assert "more ↓" in title(d)
+        await d.press("G")
+        assert body(d)[-1] == "▌row 49" and "end ↑" in title(d)
+
+
+async def test_without_rows_the_picture_scrolls() -> None:
+    own = module(lambda state, view: Picture(tuple((Span(f"line {n}"),) for n in range(99))), want=(4, 4))
+    async with desk(modules=instead(own), size=(80, 30)) as d:
+        await d.press("3", "3", "j", "j")
+        assert body(d)[0] == "line 2"
+        await d.press("G")
+        assert body(d)[-1] == "line 98"
+        await d.press("g")
+        assert body(d)[0] == "line 0"
+
+
+async def test_a_pane_without_focus_marks_no_row() -> None:
+    async with desk() as d:
+        await d.press("3", "j", "1")
+        assert d.face.panes["todo"].cursor == "t2"
+        assert not any("▌" in line for line in body(d))
+
+
+async def test_a_fault_stays_in_its_pane_and_heals() -> None:
+    broken = [True]
+
+    def draw(state: State, view: View) -> Picture:
+        if broken[0]:
+            raise ZeroDivisionError("[/red] division")
+        return rows("a")
+
+    async with desk(modules=instead(module(draw))) as d:
+        assert "this pane failed: ZeroDivisionError: [/red] division" in body(d)[0]
+        assert "failed" in title(d) and any("1755/1980" in line for line in d.screen())
+        broken[0] = False
+        await d.show(states.put(d.feed.latest, {"todo": states.todos()}, 61))
+        assert body(d)[0] == "│ row a"
+
+
+async def test_a_want_that_fails_gets_a_line() -> None:
+    own = module(lambda state, view: rows("a"))
+    own.want = None
+    async with desk(modules=instead(own), size=(80, 24)) as d:
+        assert body(d)[0] == " row a"
+
+
+async def test_a_pane_is_drawn_again_only_when_its_sources_or_the_second_changed() -> None:
+    drawn: list[int] = []
+
+    def draw(state: State, view: View) -> Picture:
+        drawn.append(state.now_ns)
+        return rows("a")
+
+    async with desk(modules=instead(module(draw))) as d:
+        drawn.clear()
+        await d.show(states.put(d.feed.latest, {"gpu": states.gpus(2, 60)}, 60.2))
+        assert drawn == []
+        await d.show(states.put(d.feed.latest, {"todo": states.todos()}, 60.4))
+        assert len(drawn) == 1
+        await d.show(states.put(d.feed.latest, {"gpu": states.gpus(2, 61)}, 61.2))
+        assert len(drawn) == 2
+        await d.show(states.fail(d.feed.latest, "todo", Failure(kind="lost", message="gone")))
+        assert len(drawn) == 3
+
+
+async def test_only_changed_cells_are_refreshed() -> None:
+    async with desk(states.box(60, 8)) as d:
+        refreshed = 0
+        panes = [*d.face.panes.values()]
+        for pane in panes:
+            pane.refresh = lambda *regions, **more: record(*regions)  # type: ignore[method-assign,assignment,misc]
+
+        def record(*regions: Any) -> None:
+            nonlocal refreshed
+            assert regions
+            refreshed += sum(region.area for region in regions)
+
+        await d.show(states.step(d.feed.latest, 61, 8))
+        assert 0 < refreshed < 120 * 40 // 3
+        refreshed = 0
+        d.face.draw()
+        assert refreshed == 0
+
+
+async def test_under_a_window_nothing_is_drawn_and_after_it_everything_is_new() -> None:
+    async with desk() as d:
+        await d.press("?")
+        before = d.face.stage.top.lines
+        await d.show(states.step(d.feed.latest, 99))
+        assert d.face.stage.top.lines == before
+        await d.press("escape")
+        assert "02:01:39" in d.top
+
+
+async def test_heights_grow_with_the_wants_and_shrink_only_when_asked() -> None:
+    want = [3]
+    own = module(lambda state, view: rows("a"))
+    own.want = lambda state, width: (want[0], want[0])
+    async with desk(modules=instead(own), size=(80, 60)) as d:
+
+        async def height(second: int, rows_wanted: int) -> int:
+            want[0] = rows_wanted
+            await d.show(states.put(d.feed.latest, {"todo": states.todos()}, second))
+            return d.face.panes["todo"].place.content_height
+
+        low, high = await height(61, 3), await height(62, 30)
+        assert high >= 30 > low
+        assert await height(63, 3) == high
+        await d.press("r")
+        assert d.face.panes["todo"].place.content_height == low
+
+
+def test_the_title_gives_up_notes_before_its_name() -> None:
+    notes = [Span("3 more ↓", "dim"), Span("SGLang 0.5", "dim")]
+
+    def drawn(width: int, simulated: bool = False) -> str:
+        return text_of([rule(width, "2", "server", notes, focused=False, simulated=simulated)])[0]
+
+    assert drawn(40) == "─2 server ────── 3 more ↓ ─ SGLang 0.5 ─"
+    assert drawn(30) == "─2 server ─────── SGLang 0.5 ─"
+    assert drawn(14) == "─2 server ────"
+    assert drawn(22, simulated=True) == "─2 server SIMULATED ──"
+
+
+def test_joints_replace_rules_and_never_words() -> None:
+    line = (Span("──", "rule"), Span(" 漢字 "), Span("───", "rule"))
+    assert text_of([joined(line, 1, "┴")]) == ["─┴ 漢字 ───"]
+    assert text_of([joined(line, 4, "┴")]) == ["── 漢字 ───"]
+    assert text_of([joined(line, 9, "┴")]) == ["── 漢字 ─┴─"]
