@@ -433,6 +433,46 @@ async def test_an_edit_is_on_disk_when_leaving_at_once(tmp_path: Path) -> None:
     assert bench.on_disk == ["a"]
 
 
+async def test_leaving_waits_for_a_write_under_way_and_writes_what_is_left(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    async with bench.running():
+        await bench.do(AddTodo(content="a"))
+        bench.caller.busy = True
+        await bench.do(AddTodo(content="b"))
+        assert bench.on_disk == ["a"] and bench.reading.unsaved is not None
+    assert bench.on_disk == ["a", "b"]
+
+
+@pytest.mark.parametrize("first", ["poll", "save"])
+async def test_an_edit_made_before_the_file_could_be_read_joins_what_it_holds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """The file becomes readable again, and the poll or the edit's own save is the first to find out."""
+    TodoStore(tmp_path).update(lambda document: model.add(document, AddTodo(content="held"), 0)[0])
+    read, save, denied = TodoStore.read_bytes, TodoStore.save, [True]
+
+    def read_bytes(self: TodoStore) -> bytes | None:
+        if denied:
+            raise DataError("can't read todo.json: Permission denied")
+        return read(self)
+
+    def save_at_last(self: TodoStore, *args: Any) -> Any:
+        denied.clear()
+        return save(self, *args)
+
+    monkeypatch.setattr(TodoStore, "read_bytes", read_bytes)
+    if first == "save":
+        monkeypatch.setattr(TodoStore, "save", save_at_last)
+    async with Bench(tmp_path).running() as bench:
+        assert bench.reading.problem == "can't read todo.json: Permission denied"
+        await bench.do(AddTodo(content="new"))
+        denied.clear()
+        reading = await bench.poll()
+        assert (reading.problem, reading.unsaved) == (None, None)
+        assert sorted(contents(reading)) == sorted(bench.on_disk) == ["held", "new"]
+        assert len({todo.id for todo in reading.todos}) == 2
+
+
 async def test_the_real_watch_and_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the real clock and disk: an atomic rename outside is seen by the watch, with the poll out of the way."""
     monkeypatch.setattr(service_module, "POLL_S", 600.0)

@@ -43,7 +43,10 @@ class Notebook:
         first = not self.versions
         self._catch_up(memory)
         self.versions.remember(seen.theirs, seen.foreign)
-        self._take(seen.document if first else merge3(seen.base, self.now, seen.theirs))
+        if first:  # edits made before the file could be read are new to it
+            self._take(merge3(Document(), self.now, seen.document))
+        else:
+            self._take(merge3(seen.base, self.now, seen.theirs))
 
     def saved(self, document: Document, seen: Seen) -> None:
         """`document` is in the file now, made from what was `seen` there."""

@@ -45,6 +45,8 @@ POLL_S = 2.0
 BROKEN_GRACE_S = 5.0
 """A file that has been no JSON for as long is not being written any more: an edit may take its place."""
 DISK_DEADLINE_S = 5.0
+LEAVING_DEADLINE_S = 0.7
+"""What leaving may wait for a disk; a program that is told to end is gone within a second."""
 
 Watch = Callable[[Path, frozenset[str]], AsyncIterator[None]]
 
@@ -98,6 +100,7 @@ class TodoService:
         self._new_caller = caller
         self._caller: Caller | None = None
         self._waiting: list[Command] = []
+        self._leaving = False
         self._turn = asyncio.Lock()
         self._book = Notebook()
         self._question: str | None = None
@@ -139,7 +142,9 @@ class TodoService:
             with contextlib.suppress(DecodetopError):
                 self._book.edit(command, context.clock.wall_ns())
         self._waiting.clear()
+        self._leaving = True
         await self._save(context)
+        self._leaving = False
         if self._caller is not None:
             self._caller.close()
             self._caller = None
@@ -266,10 +271,11 @@ class TodoService:
         hint = "a network file system may be down; the edit is kept and tried again"
         if self._caller is None:
             self._caller = self._new_caller()
-        if self._caller.busy:
+        if self._caller.busy and not self._leaving:
             raise DataError(message, hint)
+        deadline_s = LEAVING_DEADLINE_S if self._leaving else DISK_DEADLINE_S
         try:
-            return await within(context.clock, DISK_DEADLINE_S, self._caller.call(work))
+            return await within(context.clock, deadline_s, self._caller.call(work))
         except Late as late:
             late.task.add_done_callback(lambda task: task.cancelled() or task.exception())
             raise DataError(message, hint) from late

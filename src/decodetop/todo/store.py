@@ -100,12 +100,14 @@ class TodoStore:
     ) -> tuple[Document, Seen]:
         """Put `now`, merged with what the file holds, in its place; return that and what the file held.
 
-        `versions` are what the file was known to hold, oldest first. A broken file is copied aside first; then
-        BrokenFileError is raised, or `over_broken` taken for its content. Raises DataError if the file can't be
-        written, or has a schema this version does not write; the file is intact then.
+        `versions` are what the file was known to hold, oldest first; none: all of `now` is new to it. A broken file
+        is copied aside first; then BrokenFileError is raised, or `over_broken` taken for its content. Raises DataError
+        if the file can't be written, or has a schema this version does not write; the file is intact then.
         """
 
         def merged(seen: Seen) -> Document:
+            if not versions:
+                return merge3(Document(), now, seen.document)
             return merge3(seen.base, caught_up(now, versions, self.memory().last), seen.theirs)
 
         return self._put(merged, versions, over_broken)
