@@ -17,6 +17,7 @@ from decodetop.bench.load import Load, target
 from decodetop.bench.reading import Api, ErrorKind, Plan
 from decodetop.bench.request import Address, Dialect
 from decodetop.bench.wire import Record
+from decodetop.bench.workload import Workload
 from support.token_server import (
     DONE,
     HEAD,
@@ -107,9 +108,9 @@ async def records_of(script: Callable[[Seen], Iterable[Step]], requests: int = 1
         settings = {"requests": requests, "output_tokens": TOKENS, "input_tokens": 4, "timeout_s": 20.0, "model": "m"}
         plan = Plan(preset="t", endpoint=server.url, **{**settings, **changes})
         inbox = Inbox(asyncio.get_running_loop(), time.perf_counter_ns)
-        load = Load(plan, target(server.url, None), inbox, Dialect(), "m")
+        load = Load(plan, target(server.url, None), inbox, Dialect(), "m", Workload(plan, Dialect()))
         await load.open()
-        await load.run(iter(range(requests)), TOKENS)
+        await load.run(iter(range(requests)))
         load.close()
         return load.records
 

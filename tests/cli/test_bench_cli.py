@@ -221,3 +221,23 @@ async def test_a_store_that_can_not_be_used_does_not_lose_the_result(tmp_path: P
     done = await run(tmp_path, steady, *FAST, "--json")
     assert done.code == 0 and done.json["requests"]["ok"] == 4 and done.json["id"] is None
     assert "not stored" in done.err
+
+
+async def test_real_prompts_at_a_rate_with_an_slo(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"tell me of {n}"}) + "\n" for n in range(5)))
+    shape = ("--prompts", str(prompts), "--rate", "50", "--slo", "ttft=5000,tpot=5000", "--output-tokens", "4")
+    got: list[Any] = []
+
+    def script(seen: Seen) -> list[Step]:
+        if seen.method == "POST":
+            got.append(seen.body["prompt"])
+        return steady(seen)
+
+    done = await run(tmp_path, script, *shape, "--json")
+    assert done.code == 0, done.err
+    assert done.json["requests"]["ok"] == 5 and done.json["plan"]["request_rate_s"] == 50
+    assert sorted(prompt for prompt in got if isinstance(prompt, str)) == [f"tell me of {n}" for n in range(5)]
+    assert done.json["metrics"]["goodput_request_s"] == pytest.approx(done.json["metrics"]["request_s"])
+    wrong = await run(tmp_path, script, "--prompts", str(tmp_path / "none"))
+    assert wrong.code == 1 and "can't read" in wrong.err and "hint: " in wrong.err

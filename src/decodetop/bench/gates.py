@@ -85,7 +85,7 @@ def _lengths(plan: Plan, seen: Figures) -> Iterator[Gate]:
     if seen.uncounted:
         detail = f"{seen.uncounted} of {ttft.n} answers came without the server's token count: chunk figures only"
         yield Gate(name="tokens_unknown", severity="suspect", detail=detail)
-    if tokens.prompt is None:
+    if tokens.prompt is None or plan.prompts_file is not None:
         return
     per_request = tokens.prompt / ttft.n
     if abs(per_request - plan.input_tokens) > max(1.0, LENGTH_OFF * plan.input_tokens):

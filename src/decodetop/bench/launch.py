@@ -79,16 +79,15 @@ async def run_load(plan: Plan, key: str | None, listener: Listener, stop: asynci
 
 
 def shares(plan: Plan) -> list[Job]:
-    """One Job per process: streams, requests and warm-up split as evenly as they go, no request index twice."""
+    """One Job per process: streams, requests and warm-up split as evenly as they go; they take requests in turn."""
     count = -(-plan.streams // STREAMS_PER_PROCESS)
-    jobs, first = [], 0
+    jobs = []
     for number in range(count):
         streams, requests, warmup = (
             total // count + (number < total % count) for total in (plan.streams, plan.requests, plan.warmup_requests)
         )
         part = msgspec.structs.replace(plan, streams=streams, requests=requests, warmup_requests=warmup)
-        jobs.append(Job(plan=part, first_index=first))
-        first += requests
+        jobs.append(Job(plan=part, first_index=number, stride=count))
     return jobs
 
 

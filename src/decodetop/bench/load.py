@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from decodetop.bench.http import Connection, Exchange, Inbox
-from decodetop.bench.prompts import Prompts
 from decodetop.bench.reading import Plan
 from decodetop.bench.request import PATHS, Address, Dialect, address, body, head
 from decodetop.bench.wire import Record
+from decodetop.bench.workload import Workload
 
 HOPELESS_S = 300.0
 
@@ -42,15 +42,18 @@ def target(endpoint: str, key: str | None) -> Target:
 class Load:
     """A plan's requests, measured or warm-up, on connections that stay open between the two."""
 
-    def __init__(self, plan: Plan, aim: Target, inbox: Inbox, dialect: Dialect, model: str | None) -> None:
+    def __init__(
+        self, plan: Plan, aim: Target, inbox: Inbox, dialect: Dialect, model: str | None, work: Workload
+    ) -> None:
         self.plan = plan
         self.records: list[Record] = []
         self.dialect = dialect
         self._aim = aim
         self._inbox = inbox
         self._model = model
-        self._prompts = Prompts(plan.seed, dialect.words or plan.input_tokens, plan.shared_prefix_tokens)
+        self._work = work
         self._connections: list[Connection] = []
+        self._idle: list[Connection] = []
         self._prepared: dict[int, bytes] = {}
 
     async def open(self) -> None:
@@ -63,51 +66,80 @@ class Load:
                 await asyncio.wait_for(connection.open(), self.plan.timeout_s)
                 return connection
 
-        self._connections = await asyncio.gather(*(one() for _ in range(self.plan.streams)))
+        self._connections = list(await asyncio.gather(*(one() for _ in range(self.plan.streams))))
 
     def close(self) -> None:
         for connection in self._connections:
             connection.close()
 
-    async def run(self, indices: Iterator[int], output_tokens: int) -> None:
-        """Closed loop until `indices` is empty; the streams share it. Cancelled = what is under way is dropped."""
+    async def run(self, indices: Iterator[int], output_tokens: int | None = None) -> None:
+        """Closed loop until `indices` is empty; the streams share it. Cancelled = what is under way is dropped.
+
+        `output_tokens` is for warm-up; measured requests have the lengths of their plan.
+        """
         async with asyncio.TaskGroup() as group:
             for connection in self._connections:
                 group.create_task(self._stream(connection, indices, output_tokens))
+
+    async def run_at(self, indices: Iterator[int], due_ns: Sequence[int]) -> None:
+        """Open loop: request i is due `due_ns[i]` from now, whatever became of the others; connections as needed."""
+        began_ns = self._inbox.now()
+        self._idle = list(self._connections)
+        async with asyncio.TaskGroup() as group:
+            for index in indices:
+                at_ns = began_ns + due_ns[index]
+                while (left_ns := at_ns - self._inbox.now()) > 0:
+                    await asyncio.sleep(left_ns / 1e9)
+                group.create_task(self._one(index, at_ns))
+
+    async def _one(self, index: int, due_ns: int) -> None:
+        if self._idle:
+            connection = self._idle.pop()
+        else:
+            connection = Connection(self._aim.where, self._inbox, self._aim.tls)
+            self._connections.append(connection)
+        await self._send(connection, index, due_ns, None)
+        self._idle.append(connection)
 
     @property
     def under_way(self) -> list[Exchange]:
         return [one.exchange for one in self._connections if one.exchange is not None]
 
-    async def _stream(self, connection: Connection, indices: Iterator[int], output_tokens: int) -> None:
+    async def _stream(self, connection: Connection, indices: Iterator[int], output_tokens: int | None) -> None:
         due_ns = self._inbox.now()
         for index in indices:
-            payload = self._prepared.pop(index, None) or self.payload(index, output_tokens)
-            exchange = await connection.request(self.plan.api, payload, self.plan.timeout_s)
-            record = record_of(exchange, connection, index, due_ns, output_tokens, self.plan)
-            self.records.append(msgspec.structs.replace(record, message=masked(record.message, self._aim.key)))
-            due_ns = self.records[-1].end_ns or self._inbox.now()
+            record = await self._send(connection, index, due_ns, output_tokens)
+            due_ns = record.end_ns or self._inbox.now()
             if self._hopeless(due_ns):
                 return
+
+    async def _send(self, connection: Connection, index: int, due_ns: int, output_tokens: int | None) -> Record:
+        asked = self._work.output_tokens(index) if output_tokens is None else output_tokens
+        payload = self._prepared.pop(index, None) or self.payload(index, asked)
+        exchange = await connection.request(self.plan.api, payload, self.plan.timeout_s)
+        record = record_of(exchange, connection, index, due_ns, asked, self.plan)
+        record = msgspec.structs.replace(record, message=masked(record.message, self._aim.key))
+        self.records.append(record)
+        return record
 
     def _hopeless(self, now_ns: int) -> bool:
         """Nothing but time-outs for minutes: the rest would be no better."""
         waited_ns = now_ns - self.records[0].due_ns
         return waited_ns > HOPELESS_S * 1e9 and all(record.fault == "timeout" for record in self.records)
 
-    def prepare(self, indices: range, output_tokens: int) -> None:
+    def prepare(self, indices: range) -> None:
         """Build requests ahead, as many as fit, so that no stream waits for another's to be built."""
         size = 0
         for index in indices:
-            self._prepared[index] = payload = self.payload(index, output_tokens)
+            self._prepared[index] = payload = self.payload(index, self._work.output_tokens(index))
             size += len(payload)
             if size > PREPARED_MAX_BYTES:
                 return
 
     def payload(self, index: int, output_tokens: int) -> bytes:
         """Head and body of request `index`."""
-        prompt = self._prompts.ids(index) if self.dialect.token_ids else self._prompts.words(index)
-        text = body(self.plan, self._model, self.dialect, prompt, output_tokens)
+        prompt, dialect = self._work.prompt(index, self.dialect)
+        text = body(self.plan, self._model, dialect, prompt, output_tokens)
         return head(self._aim.where, "POST", PATHS[self.plan.api], len(text), self._aim.key) + text
 
 

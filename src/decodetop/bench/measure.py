@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -43,8 +44,11 @@ def merged(results: Sequence[Result]) -> Result:
     )
 
 
-def figures(result: Result) -> Figures:
-    """Timings and tokens are of the answers that came whole, those that came short among them."""
+def figures(result: Result, slo_ms: Mapping[str, float] | None = None) -> Figures:
+    """Timings and tokens are of the answers that came whole, those that came short among them.
+
+    `slo_ms`: bounds of a request's ttft, tpot and e2e, for the goodput.
+    """
     whole = [record for record in result.records if record.fault in (None, "short_output") and record.chunks_ns]
     tokens = _tokens(whole, result)
     window_s = _window_s(result.records, whole)
@@ -52,7 +56,7 @@ def figures(result: Result) -> Figures:
     return Figures(
         requests=_requests(result.records),
         tokens=tokens,
-        metrics=_metrics(whole, tokens, window_s),
+        metrics=_metrics(whole, tokens, window_s, slo_ms or {}),
         window_s=window_s,
         send_delay_ms_p99=quantile(delays, 0.99) if delays else None,
         uncounted=sum(record.output_tokens is None for record in whole),
@@ -91,7 +95,7 @@ def _window_s(records: Sequence[Record], whole: Sequence[Record]) -> float | Non
     return (max(ends) - min(writes)) / NS_PER_S
 
 
-def _metrics(whole: Sequence[Record], tokens: Tokens, window_s: float | None) -> Metrics:
+def _metrics(whole: Sequence[Record], tokens: Tokens, window_s: float | None, slo_ms: Mapping[str, float]) -> Metrics:
     several = [record for record in whole if len(record.chunks_ns) > 1]
     counted = bool(several) and all(record.chunk_tokens is not None for record in several)
     ok = sum(record.fault is None for record in whole)
@@ -104,7 +108,16 @@ def _metrics(whole: Sequence[Record], tokens: Tokens, window_s: float | None) ->
         output_tok_s=tokens.output / window_s if tokens.output is not None and window_s else None,
         request_s=ok / window_s if window_s else None,
         accept_length=_accept_length(whole),
+        goodput_request_s=sum(_within(record, slo_ms) for record in whole) / window_s if slo_ms and window_s else None,
     )
+
+
+def _within(record: Record, slo_ms: Mapping[str, float]) -> bool:
+    """A whole answer inside every bound. One of unknown tokens can't be said to keep a TPOT."""
+    tpot = next(_tpot_ms(record), 0.0 if record.output_tokens == 1 else math.inf)
+    chunks = record.chunks_ns
+    seen = {"ttft": chunks[0] / NS_PER_MS, "tpot": tpot, "e2e": chunks[-1] / NS_PER_MS}
+    return record.fault is None and all(seen[metric] <= bound for metric, bound in slo_ms.items())
 
 
 def gaps_ns(record: Record) -> Iterator[int]:

@@ -32,6 +32,9 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     ignore_eos: bool | None = None
     shared_prefix_tokens: int | None = None
+    request_rate_s: float | None = None
+    prompts_file: str | None = None
+    slo_ms: dict[str, float] | None = None
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,10 +125,30 @@ def plans_of(preset: Preset, endpoint: str, seed: int, asked: Overrides | None =
             temperature=asked.temperature or 0.0,
             ignore_eos=True if asked.ignore_eos is None else asked.ignore_eos,
             shared_prefix_tokens=asked.shared_prefix_tokens or 0,
+            request_rate_s=asked.request_rate_s,
+            prompts_file=asked.prompts_file,
+            slo_ms=asked.slo_ms or {},
         )
         _check(plan)
         plans.append(plan)
     return plans
+
+
+SLO_METRICS = ("ttft", "tpot", "e2e")
+
+
+def parse_slo(text: str) -> dict[str, float]:
+    """`ttft=200,tpot=20` in ms. Raises UsageError."""
+    found = {}
+    for part in text.split(","):
+        metric, _, bound = part.partition("=")
+        try:
+            found[metric.strip()] = float(bound)
+        except ValueError as error:
+            raise UsageError(f"--slo {text!r}: {part!r} is no bound in ms", "use --slo ttft=200,tpot=20") from error
+    if not found.keys() <= set(SLO_METRICS) or min(found.values()) <= 0:
+        raise UsageError(f"--slo {text!r}: bounds above 0 of {', '.join(SLO_METRICS)}", "use --slo ttft=200,tpot=20")
+    return found
 
 
 def _check(plan: Plan) -> None:
@@ -138,6 +161,8 @@ def _check(plan: Plan) -> None:
         raise UsageError(f"--streams {plan.streams} is above {STREAMS_MAX}", "one box can't stamp more than that well")
     if plan.timeout_s <= 0:
         raise UsageError(f"--timeout-s {plan.timeout_s:g} is not above 0", "use for example --timeout-s 120")
+    if plan.request_rate_s is not None and plan.request_rate_s <= 0:
+        raise UsageError(f"--rate {plan.request_rate_s:g} is not above 0 requests/s", "use for example --rate 2")
     if plan.warmup_requests < 0 or plan.temperature < 0 or not 0 <= plan.shared_prefix_tokens < plan.input_tokens:
         message = "--warmup and --temperature must not be below 0, --shared-prefix less than --input-tokens"
         raise UsageError(message, "leave them out for the usual ones")

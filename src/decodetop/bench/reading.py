@@ -18,7 +18,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be run. Lengths in tokens; a sweep is one plan per number of streams.
 
     `ignore_eos` False lets the model end where it likes: a shorter output is then no fault. `shared_prefix_tokens` of
-    every prompt are the same. `timeout_s` is for one request as a whole.
+    every prompt are the same. `timeout_s` is for one request as a whole. `request_rate_s` is a Poisson rate; None =
+    closed loop. `prompts_file` holds real prompts instead of synthetic ones. `slo_ms`: bounds of ttft, tpot or e2e.
     """
 
     preset: str
@@ -35,6 +36,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float = 0.0
     ignore_eos: bool = True
     shared_prefix_tokens: int = 0
+    request_rate_s: float | None = None
+    prompts_file: str | None = None
+    slo_ms: dict[str, float] = {}
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +98,8 @@ class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """TTFT from the client's write of the request to the first token; ITL = chunk gap / its tokens where the stream
     says how many, else None; ICL = raw chunk gap; TPOT = (last token - first)/(tokens - 1); E2E to the last token.
-    `output_tok_s` is over the measured window (first write to last token).
+    `output_tok_s` is over the measured window (first write to last token). `goodput_request_s` counts the requests
+    within every bound of the plan's SLO; None without one.
     """
 
     ttft_ms: Quantiles | None
@@ -105,6 +110,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     output_tok_s: float | None
     request_s: float | None
     accept_length: float | None
+    goodput_request_s: float | None = None
 
 
 class ClientCheck(msgspec.Struct, frozen=True, kw_only=True):

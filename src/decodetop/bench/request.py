@@ -53,7 +53,9 @@ def simpler(api: Api, dialect: Dialect) -> Dialect | None:
 
 
 def body(plan: Plan, model: str | None, dialect: Dialect, prompt: bytes, output_tokens: int | None = None) -> bytes:
-    """The JSON body. `prompt` is JSON text: an array of ids where `dialect.token_ids`, else a string."""
+    """The JSON body. `prompt` is JSON text: an array of ids where `dialect.token_ids`, else a string (chat: or an array
+    of messages).
+    """
     text = msgspec.Raw(prompt)
     length = plan.output_tokens if output_tokens is None else output_tokens
     fields: dict[str, Any]
@@ -66,7 +68,8 @@ def body(plan: Plan, model: str | None, dialect: Dialect, prompt: bytes, output_
         fields |= {"cache_prompt": plan.shared_prefix_tokens > 0, "return_tokens": True} | _ending(dialect, length, "")
     else:
         fields = {"model": model} if model is not None else {}
-        fields |= {"prompt": text} if plan.api == "completions" else {"messages": [{"role": "user", "content": text}]}
+        messages = text if prompt.startswith(b"[") else [{"role": "user", "content": text}]
+        fields |= {"prompt": text} if plan.api == "completions" else {"messages": messages}
         fields |= {"max_tokens": length, "temperature": plan.temperature, "stream": True}
         fields |= _ending(dialect, length, "min_tokens")
         if dialect.usage:

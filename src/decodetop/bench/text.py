@@ -91,7 +91,11 @@ def plan_line(plan: Plan) -> str:
     """What was asked of the server."""
     sizes = f"{plan.input_tokens:,} in, {plan.output_tokens:,} out, {plan.requests} requests"
     prefix = f", {plan.shared_prefix_tokens:,} shared" if plan.shared_prefix_tokens else ""
-    return f"{plan.preset}: {streams(plan.streams)}, {sizes}{prefix}, {plan.api}"
+    if plan.prompts_file is not None:
+        file = plan.prompts_file.rpartition("/")[2]
+        sizes = f"prompts of {file}, {plan.output_tokens:,} out, {plan.requests} requests"
+    pace = streams(plan.streams) if plan.request_rate_s is None else f"{plan.request_rate_s:g} requests/s at random"
+    return f"{plan.preset}: {pace}, {sizes}{prefix}, {plan.api}"
 
 
 _ROWS = (("TTFT", "ttft_ms"), ("ITL", "itl_ms"), ("ICL", "icl_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms"))
@@ -141,7 +145,9 @@ def run_lines(run: Run) -> list[str]:
     found.append(f"requests    {run.requests.ok} ok, {run.requests.failed} failed;  tokens {tokens}")
     per_s = f"{rate(metrics.output_tok_s)} output tok/s, {significant(metrics.request_s)} requests/s"
     accept = f", accept length {metrics.accept_length:.2f}" if metrics.accept_length is not None else ""
-    found.append(f"throughput  {per_s}{accept}")
+    good = metrics.goodput_request_s
+    within = f", {significant(good)} within {_slo_words(run.plan)}" if good is not None else ""
+    found.append(f"throughput  {per_s}{within}{accept}")
     found.append(f"{'ms':<10}  {'mean':>8} {'p50':>8} {'p90':>8} {'p99':>8}         n")
     for title, count, *values in quantile_rows(run):
         found.append(f"{title:<10}  {' '.join(f'{value:>8}' for value in values)} {count:>9}")
@@ -151,6 +157,10 @@ def run_lines(run: Run) -> list[str]:
     found.append(f"client      {check}, CPU {percent(client.cpu_percent)} of a core")
     found += [f"error       {error.count} x {error.kind}: {error.example}" for error in run.requests.errors]
     return found + [gate_line(gate) for gate in run.gates]
+
+
+def _slo_words(plan: Plan) -> str:
+    return ", ".join(f"{metric} {bound:g} ms" for metric, bound in plan.slo_ms.items())
 
 
 def _server_words(run: Run) -> str:

@@ -18,10 +18,14 @@ Phase = Literal["starting", "warmup", "measuring", "draining", "stopping"]
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One process's share of a plan. `attended`: someone holds stdin, says `go`, and its end means stop at once."""
+    """One process's share of a plan: requests `first_index`, `first_index + stride`, ... `plan.requests` of them.
+
+    `attended`: someone holds stdin, says `go`, and its end means stop at once.
+    """
 
     plan: Plan
     first_index: int = 0
+    stride: int = 1
     attended: bool = True
     dialect: Dialect | None = None
     model: str | None = None

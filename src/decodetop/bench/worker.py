@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -23,6 +24,7 @@ from decodetop.bench.load import Load, target
 from decodetop.bench.negotiate import Refused, Terms, negotiate
 from decodetop.bench.watch import LagMeter, Live
 from decodetop.bench.wire import Fatal, Job, Phase, Ready, Result, Tick, Up, decode_job, encode
+from decodetop.bench.workload import Workload, read_lines
 from decodetop.errors import DecodetopError
 
 TICK_S = 0.25
@@ -86,6 +88,8 @@ class Worker:
         self._aim = target(job.plan.endpoint, key)
         self._phase: Phase = "starting"
         self._load: Load | None = None
+        self._work: Workload | None = None
+        self._own = range(job.first_index, job.first_index + job.plan.requests * job.stride, job.stride)
         self._live: Live | None = None
         self._indices = Indices(0, 0)
         self._began_ns = now()
@@ -107,12 +111,13 @@ class Worker:
     async def _prepare(self) -> None:
         plan = self.job.plan
         terms = await negotiate(plan, self._aim, self._inbox, self.job.dialect)
-        load = self._load = Load(plan, self._aim, self._inbox, terms.dialect, terms.model)
+        lines = read_lines(Path(plan.prompts_file), plan.api) if plan.prompts_file is not None else ()
+        self._work = Workload(plan, terms.dialect, lines)
+        load = self._load = Load(plan, self._aim, self._inbox, terms.dialect, terms.model, self._work)
         await load.open()
         trouble = await self._warm_up(load, terms)
         load.records.clear()
-        first = self.job.first_index
-        load.prepare(range(first, first + plan.requests), plan.output_tokens)
+        load.prepare(self._own)
         model, prompt_tokens = terms.model, terms.prompt_tokens
         self._send(Ready(dialect=load.dialect, model=model, prompt_tokens=prompt_tokens, trouble=trouble))
 
@@ -134,10 +139,10 @@ class Worker:
         return f"{failed[-1].fault}: {failed[-1].message}" if failed else None
 
     async def _measure(self) -> None:
-        load = self._load
-        assert load is not None
-        plan = self.job.plan
-        self._indices = Indices(self.job.first_index, plan.requests)
+        load, work = self._load, self._work
+        assert load is not None and work is not None
+        self._indices = Indices(self._own.start, len(self._own), self._own.step)
+        due_ns = work.arrivals_ns(self._own.stop)
         self._live = Live(load)
         gc.collect()
         gc.freeze()
@@ -145,7 +150,8 @@ class Worker:
         self._lag.start()
         self._began_ns, self._cpu_ns = self._now(), time.process_time_ns()
         self._phase = "measuring"
-        await self._until_stop(load.run(self._indices, plan.output_tokens))
+        loading = load.run(self._indices) if due_ns is None else load.run_at(self._indices, due_ns)
+        await self._until_stop(loading)
         self._lag.stop()
 
     async def _until_stop(self, work: Coroutine[Any, Any, Any]) -> bool:

@@ -6,11 +6,15 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
 
 from decodetop.bench import text
 from decodetop.bench.plan import Overrides, choose, load_presets, plans_of
 from decodetop.bench.reading import SCHEMA, Plan, Preset, Run
 from decodetop.bench.store import FILE, RunStore
+from decodetop.bench.workload import read_lines
 from decodetop.cli import bench_compare
 from decodetop.cli.bench_options import INTERRUPTED, action, measured, overrides, own_presets, plan_options
 from decodetop.cli.common import print_json, print_lines
@@ -50,6 +54,10 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
     presets = load_presets(own_presets(settings))
     preset = choose(presets, args.preset)
     asked, seed = overrides(args), getattr(args, "seed", None)
+
+    if asked.prompts_file is not None and asked.requests is None:
+        lines = read_lines(Path(asked.prompts_file), asked.api or preset.api)
+        asked = msgspec.structs.replace(asked, requests=len(lines))
 
     def plans(endpoint: str) -> Sequence[Plan]:
         return plans_of(preset, endpoint, new_seed() if seed is None else seed, asked)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from decodetop.bench import text
-from decodetop.bench.plan import Overrides
+from decodetop.bench.plan import Overrides, parse_slo
 from decodetop.bench.reading import Preset, Progress
 from decodetop.cli.common import add_common
 from decodetop.config import Settings, api_key
@@ -52,6 +52,11 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--warmup", dest="warmup_requests", type=int, metavar="N", help="requests before (1 per stream)")
     group.add_argument("--temperature", type=float, metavar="T", help="of the sampling (default 0)")
     group.add_argument("--shared-prefix", dest="shared_prefix_tokens", type=int, metavar="N", help="tokens in common")
+    rate = "requests arrive at random, R a second, however long the others take (default: N streams in a loop)"
+    group.add_argument("--rate", dest="request_rate_s", type=float, metavar="R", help=rate)
+    real = 'JSONL: {"prompt" or "messages", "output_tokens"?, "t_s"?}; with t_s they arrive as recorded'
+    group.add_argument("--prompts", dest="prompts_file", metavar="FILE", help=real)
+    group.add_argument("--slo", dest="slo", metavar="ttft=MS,tpot=MS", help="also count the requests within bounds")
     group.add_argument("--seed", type=int, metavar="N", help="of the prompts (default: another one each time)")
     allow = "answers may end before --output-tokens"
     group.add_argument("--allow-eos", dest="ignore_eos", action="store_const", const=False, help=allow)
@@ -63,8 +68,12 @@ def own_presets(settings: Settings) -> Path:
 
 
 def overrides(args: argparse.Namespace) -> Overrides:
-    """What was typed beside the preset."""
-    return Overrides(**{field: getattr(args, field, None) for field in Overrides.__struct_fields__})
+    """What was typed beside the preset. Raises UsageError, and DataError for a prompts file that can't be used."""
+    typed = {field: getattr(args, field, None) for field in Overrides.__struct_fields__ if field != "slo_ms"}
+    slo = getattr(args, "slo", None)
+    if typed["prompts_file"] is not None:
+        typed["prompts_file"] = str(Path(typed["prompts_file"]).resolve())
+    return Overrides(**typed, slo_ms=parse_slo(slo) if slo is not None else None)
 
 
 def measured(
