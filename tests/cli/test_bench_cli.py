@@ -74,7 +74,7 @@ async def test_one_run_as_json_is_the_contract(tmp_path: Path) -> None:
     assert found["requests"] == {"ok": 4, "failed": 0, "errors": []}
     assert found["tokens"] == {"output": 24, "prompt": 64, "cached": None, "source": "usage"}
     metrics = {"ttft_ms", "itl_ms", "icl_ms", "tpot_ms", "e2e_ms", "output_tok_s", "request_s", "accept_length"}
-    assert set(found["metrics"]) == metrics
+    assert metrics <= set(found["metrics"])
     assert set(found["metrics"]["ttft_ms"]) == {"n", "mean", "p50", "p90", "p99"}
     assert set(found["client"]) == {"loop_lag_ms_p99", "cpu_percent", "send_delay_ms_p99"}
     assert (found["plan"]["streams"], found["plan"]["output_tokens"], found["plan"]["model"]) == (2, 6, "tiny")
