@@ -51,7 +51,7 @@ def _row(action: Action, keymap: Keymap) -> Line:
 class Help(Modal[None]):
     """Scrolls with the usual keys; any of ? q Esc Enter closes it."""
 
-    WIDTH = 2 * COLUMN + 4
+    WIDTH = COLUMN + 4
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,q,enter,f1", "leave", "leave"),
         Binding("j,down", "scroll_by(1)", "down"),
@@ -74,7 +74,12 @@ class Help(Modal[None]):
         self._list.top = max(0, self._list.top + by)
         self.fit()
 
+    @property
+    def wide(self) -> int:
+        """Two columns where both fit."""
+        return 2 * COLUMN + 4 if self.app.size.width >= 2 * COLUMN + 6 else COLUMN + 4
+
     def fit(self) -> None:
-        width = self.inner_width if self.inner_width >= 2 * COLUMN else min(self.inner_width, COLUMN)
+        width = self.inner_width
         found = lines(self._actions, self._keymap, width)
         self._list.show(found, width, min(len(found), self.app.size.height - 3), cursor=False)

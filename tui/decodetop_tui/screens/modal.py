@@ -55,16 +55,21 @@ class Modal(ModalScreen[T | None]):
     def _fit(self) -> None:
         """As wide as wanted, and never wider than the terminal."""
         for window in self.query(Window):
-            window.styles.width = min(self.WIDTH, max(self.app.size.width - 2, 1))
+            window.styles.width = min(self.wide, max(self.app.size.width - 2, 1))
         self.fit()
 
     def fit(self) -> None:
         """Called with the window's width set: draw what depends on it."""
 
     @property
+    def wide(self) -> int:
+        """Cells the window would like, frame and padding included."""
+        return self.WIDTH
+
+    @property
     def inner_width(self) -> int:
         """Cells for content within frame and padding."""
-        return max(1, min(self.WIDTH, self.app.size.width - 2) - 4)
+        return max(1, min(self.wide, self.app.size.width - 2) - 4)
 
 
 class Window(Widget):
