@@ -62,13 +62,12 @@ def test_activity_is_the_difference_of_two_loads() -> None:
     after = Load(
         t_ns=1_000_000_000,
         kernel_busy_ns=1_000_000_000,
-        prefill_busy_ns=250_000_000,
         read_bytes=0.6175 * model.DRAM_BYTES_S,
         flop=0.02 * model.BF16_FLOP_S,
         nvlink_bytes=2.0**28,
     )
     seen = model.activity(before, after)
-    assert (seen.busy, seen.prefill, seen.nvlink_bytes_s) == (1.0, 0.25, 2.0**28)
+    assert (seen.busy, seen.nvlink_bytes_s) == (1.0, 2.0**28)
     assert seen.dram == pytest.approx(0.6175)
     assert seen.tensor == pytest.approx(0.02)
     assert model.activity(after, after) == model.IDLE
@@ -114,3 +113,9 @@ def test_the_cast_costs_what_it_was_recorded_to_cost() -> None:
 @pytest.mark.parametrize(("tp", "tokens", "recorded"), [(1, 597_532, 106_663_837_696), (2, 1_297_846, 107_505_254_400)])
 def test_gpu_memory_is_what_the_recorded_server_held(tp: int, tokens: int, recorded: int) -> None:
     assert model.memory_bytes("none", tp, tokens) == pytest.approx(recorded, rel=0.02)
+
+
+@pytest.mark.parametrize(("streams", "context", "mib_s"), [(1, 480, 256.0), (32, 24_000, 5219.0)])
+def test_nvlink_traffic_is_near_the_recorded(streams: int, context: int, mib_s: float) -> None:
+    step_s = model.pace(2, graphs=True).decode_ms(streams, context) / 1e3
+    assert streams * model.NVLINK_BYTES_PER_TOKEN / step_s / 2**20 == pytest.approx(mib_s, rel=0.15)

@@ -184,17 +184,16 @@ class Batch:
     def _account(self, one: Pass) -> None:
         load, tp = self.load, self.load.tp
         span_ns = one.end_ns - one.start_ns
-        prefill = one.new_tokens > 0
         cast_values = one.cast_ms / model.CAST_MS_PER_VALUE
         read = (model.WEIGHT_BYTES + one.context_tokens * model.KV_BYTES_PER_TOKEN) / tp
         tokens = one.new_tokens or -(-one.streams // model.TILE_TOKENS) * model.TILE_TOKENS
         self.load = Load(
             t_ns=self._clock.now_ns(),
             tp=tp,
-            decode_busy_ns=load.decode_busy_ns + (0 if prefill else span_ns),
-            prefill_busy_ns=load.prefill_busy_ns + (span_ns if prefill else 0),
+            decode_busy_ns=load.decode_busy_ns + (0 if one.new_tokens else span_ns),
             kernel_busy_ns=load.kernel_busy_ns + int(one.gpu_ms * 1e6),
             read_bytes=load.read_bytes + read + cast_values * model.CAST_BYTES_PER_VALUE,
             flop=load.flop + tokens * model.FLOP_PER_TOKEN / tp,
-            nvlink_bytes=load.nvlink_bytes + (tokens * model.ALLREDUCE_BYTES_PER_TOKEN if tp > 1 else 0.0),
+            nvlink_bytes=load.nvlink_bytes
+            + ((one.new_tokens or one.streams) * model.NVLINK_BYTES_PER_TOKEN) * (tp > 1),
         )

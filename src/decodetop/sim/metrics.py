@@ -2,8 +2,8 @@
 
 Habits kept: `generation_tokens_total` and its like move when a request ends, `realtime_tokens_total` and the latency
 histograms move with every token. Running, queued and KV use are renewed by a prefill and every 40 decode steps only,
-and stand still for half a minute when the server goes idle; `gen_throughput` keeps its last value. A mode not seen yet has
-no sample; capacity gauges and graph passes stand once per rank; the `is_cuda_graph` gauge says 0 whatever runs.
+and stand still for half a minute when the server goes idle; `gen_throughput` keeps its last value. A mode not seen yet
+has no sample; capacity gauges and graph passes stand once per rank; the `is_cuda_graph` gauge says 0 whatever runs.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ DRAM_BYTES_S = 4814.3e9
 BF16_FLOP_S = 989e12
 KV_CAPACITY = {1: 597_532, 2: 1_297_846}
 """Tokens the recorded servers' KV pools held, by tensor parallel size."""
-ALLREDUCE_BYTES_PER_TOKEN = 73 * 4096 * 2
-"""73 all-reduces a step of one hidden vector in BF16."""
+NVLINK_BYTES_PER_TOKEN = 0.8e6
+"""Received per GPU, two of them: 256 MiB/s with 1 stream, 5,219 with 32. 73 all-reduces of 8 KiB alone are 0.6 MB."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +120,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     t_ns: int
     tp: int = 1
     decode_busy_ns: int = 0
-    prefill_busy_ns: int = 0
     kernel_busy_ns: int = 0
     read_bytes: float = 0.0
     flop: float = 0.0
@@ -131,10 +130,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activity(msgspec.Struct, frozen=True, kw_only=True):
-    """Shares (0..1) over an interval. `busy` = any kernel ran; `prefill` = it was a prefill's."""
+    """Shares (0..1) over an interval. `busy` = any kernel ran."""
 
     busy: float = 0.0
-    prefill: float = 0.0
     dram: float = 0.0
     tensor: float = 0.0
     nvlink_bytes_s: float = 0.0
@@ -151,7 +149,6 @@ def activity(before: Load, after: Load) -> Activity:
     seconds = span_ns / 1e9
     return Activity(
         busy=min(1.0, (after.kernel_busy_ns - before.kernel_busy_ns) / span_ns),
-        prefill=min(1.0, (after.prefill_busy_ns - before.prefill_busy_ns) / span_ns),
         dram=min(0.93, (after.read_bytes - before.read_bytes) / seconds / DRAM_BYTES_S),
         tensor=min(0.95, (after.flop - before.flop) / seconds / BF16_FLOP_S),
         nvlink_bytes_s=max(0.0, (after.nvlink_bytes - before.nvlink_bytes) / seconds),
