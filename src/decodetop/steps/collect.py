@@ -57,11 +57,17 @@ class _Pending:
 
     def rows(self, exact: bool) -> Rows:
         """All of them, and forget them. `exact` = the times are ns already."""
-        rows = np.zeros(len(self.name), ROW)
-        start, duration = np.array(self.start), np.array(self.duration)
-        rows["start"], rows["end"] = (start, duration) if exact else (_ns(start), _ns(duration))
+        count = len(self.name)
+        rows = np.zeros(count, ROW)
+        if exact:
+            rows["start"], rows["end"] = self.start, self.duration
+        else:
+            rows["start"] = _ns(np.fromiter(self.start, np.float64, count))
+            rows["end"] = _ns(np.fromiter(self.duration, np.float64, count))
         rows["end"] += rows["start"]
-        rows["correlation"], rows["name"], rows["track"] = self.correlation, self.name, self.track
+        rows["correlation"] = np.fromiter(self.correlation, np.int64, count)
+        rows["name"] = np.fromiter(self.name, np.int64, count)
+        rows["track"] = np.fromiter(self.track, np.int64, count)
         for column in (self.correlation, self.start, self.duration, self.name, self.track):
             column.clear()
         return rows
@@ -76,7 +82,7 @@ class Collector:
         self._wanted = wanted
         self._known_notes: dict[str, bool] = {}
         self._names = {category: _Ids(NAMES_MAX, partial(self._new_name, category)) for category in (*GPU, *CALLS)}
-        self._tracks = _Ids(TRACKS_MAX, self._new_track)
+        self._tracks: dict[int | str, _Ids] = {}
         self._process_of_track: list[int] = []
         self._process_of_tag: dict[int | None, int] = {}
         self._gpu = _Pending()
@@ -93,7 +99,7 @@ class Collector:
                 self._typed(category, found)
             elif found:
                 times = _ns(np.array([[event.ts, event.dur] for event in found])).tolist()
-                self._keep_notes(category, [(event.name, event.pid, event.tid) for event in found], times)
+                self._keep_notes(category, found, times)
         if batch.rows:
             self._slow(batch.rows)
         elif len(self._gpu.name) + len(self._calls.name) > PENDING_ROWS:
@@ -104,9 +110,9 @@ class Collector:
 
     def _typed(self, category: str, found: list[Any]) -> None:
         pending = self._gpu if category in GPU else self._calls
-        names, tracks = self._names[category], self._tracks
+        names = self._names[category]
         pending.name += [names[event.name] for event in found]
-        pending.track += [tracks[event.pid, event.tid] for event in found]
+        pending.track += self._tracks_of(found)
         pending.start += [event.ts for event in found]
         pending.duration += [event.dur for event in found]
         pending.correlation += [event.args.correlation for event in found]
@@ -117,12 +123,12 @@ class Collector:
         for category, found in batch.items():
             if category in NOTES:
                 times = [[row.start_ns, row.duration_ns] for row in found]
-                self._keep_notes(category, [(row.name, row.pid, row.tid) for row in found], times)
+                self._keep_notes(category, found, times)
                 continue
             pending = self._gpu if category in GPU else self._calls
-            names, tracks = self._names[category], self._tracks
+            names = self._names[category]
             pending.name += [names[row.name] for row in found]
-            pending.track += [tracks[row.pid, row.tid] for row in found]
+            pending.track += self._tracks_of(found)
             pending.start += [row.start_ns for row in found]
             pending.duration += [row.duration_ns for row in found]
             pending.correlation += [row.correlation for row in found]
@@ -152,14 +158,24 @@ class Collector:
         owner = np.array(self._process_of_track)[rows["track"]]
         return [(processes[index], rows[owner == index]) for index in np.unique(owner).tolist()]
 
-    def _keep_notes(
-        self, category: str, found: Sequence[tuple[str, int | str, int | str]], times: list[list[int]]
-    ) -> None:
+    def _tracks_of(self, found: Sequence[Any]) -> list[int]:
+        """Track numbers of events; nearly always all of one process."""
+        pids = {event.pid for event in found}
+        for pid in pids - self._tracks.keys():
+            self._tracks[pid] = _Ids(TRACKS_MAX, partial(self._new_track, pid))
+        if len(pids) == 1:
+            ids = self._tracks[pids.pop()]
+            return [ids[event.tid] for event in found]
+        tracks = self._tracks
+        return [tracks[event.pid][event.tid] for event in found]
+
+    def _keep_notes(self, category: str, found: Sequence[Any], times: list[list[int]]) -> None:
         on_gpu = category == "gpu_user_annotation"
-        for (name, pid, tid), (start, duration) in zip(found, times, strict=True):
+        for event, (start, duration) in zip(found, times, strict=True):
+            name: str = event.name
             if not self._is_wanted(name) or duration < 0:
                 continue
-            track = self._tracks[pid, tid]
+            (track,) = self._tracks_of([event])
             notes = self._trace.processes[self._process_of_track[track]].notes
             if len(notes) < NOTES_MAX:
                 notes.append(Note(name[:NAME_MAX_CHARS], track, start, start + duration, on_gpu))
@@ -175,13 +191,15 @@ class Collector:
         self._trace.names.append((category, name[:NAME_MAX_CHARS]))
         return len(self._trace.names) - 1
 
-    def _new_track(self, track: tuple[int | str, int | str]) -> int:
-        found = _TAG.search(track[0]) if isinstance(track[0], str) else None
+    def _new_track(self, pid: int | str, tid: int | str) -> int:
+        if len(self._process_of_track) >= TRACKS_MAX:
+            return TRACKS_MAX - 1
+        found = _TAG.search(pid) if isinstance(pid, str) else None
         tag = int(found[1]) if found else None
         if tag not in self._process_of_tag and len(self._process_of_tag) < PROCESSES_MAX:
             self._process_of_tag[tag] = len(self._trace.processes)
             self._trace.processes.append(Process(tag, self._trace.spill, self._trace.partitions))
-        self._trace.tracks.append(track)
+        self._trace.tracks.append((pid, tid))
         self._process_of_track.append(self._process_of_tag.get(tag, 0))
         return len(self._process_of_track) - 1
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from decodetop.steps.kinds import Context, Kinds
 from decodetop.steps.reading import KINDS
 from decodetop.steps.rows import Trace
-from decodetop.steps.spill import Rows
 from decodetop.steps.split import Ints
+from decodetop.steps.timeline import Events
 
 
 class NameTable:
@@ -29,20 +29,21 @@ class NameTable:
         self._rules = kinds.contexts
         self._about = [np.array([number in found for found in rules], bool) for number in range(len(self._rules))]
 
-    def codes(self, events: Rows, window: Ints) -> Ints:
+    def codes(self, events: Events, window: Ints) -> Ints:
         """The kind of each event; `events` in order of time, `window` the step each starts in (-1 = none)."""
-        code: Ints = self.code[events["name"]]
-        asked = self.has_rule[events["name"]]
+        code: Ints = self.code[events.name]
+        asked = self.has_rule[events.name]
         if not asked.any():
             return code
-        before, after = _neighbours(events["track"], np.where(asked, -1, code))
+        before, after = _neighbours(events.track, np.where(asked, -1, code))
         decided = ~asked
         for rule, about in zip(self._rules, self._about, strict=True):
-            holds = ~decided & about[events["name"]] & _holds(rule, before, after)
-            if rule.calls_per_step:
-                holds &= _often(events["name"], window, rule.calls_per_step)
-            code = np.where(holds, KINDS.index(rule.kind), code)
-            decided |= holds
+            holds = ~decided & about[events.name] & _holds(rule, before, after)
+            at = np.flatnonzero(holds)
+            if rule.calls_per_step and len(at):
+                at = at[_often(events.name[at], window[at], rule.calls_per_step)]
+            code[at] = KINDS.index(rule.kind)
+            decided[at] = True
         return code
 
 
@@ -71,7 +72,7 @@ def _neighbours(track: NDArray[Any], code: Ints) -> tuple[Ints, Ints]:
 
 
 def _often(name: NDArray[Any], window: Ints, times: int) -> NDArray[Any]:
-    """Events whose name occurs at least so often in their step."""
-    pairs = np.stack([window, name.astype(np.int64)], axis=1)
-    _, inverse, count = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
-    return count[inverse.reshape(-1)] >= times
+    """Which events have a name that occurs at least so often in their step."""
+    _, inverse, count = np.unique(window * (1 << 32) + name, return_inverse=True, return_counts=True)
+    often: NDArray[Any] = count[inverse] >= times
+    return often

@@ -7,7 +7,7 @@ annotations that may be step labels, and the number of events.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Union
+from typing import Any, Literal, NamedTuple, Union
 
 import msgspec
 
@@ -35,6 +35,8 @@ SKIPPED = (
 """Categories of Kineto's ActivityType.h that are passed over; an unknown one is learnt when first met."""
 
 LEARN_MAX = 64
+NAMES_MAX = 1024
+"""More names of one category than this are decoded one by one."""
 SLOW_MAX_BYTES = 1 << 14
 """A chunk that does not decode at full speed is halved down to this."""
 
@@ -74,13 +76,18 @@ _WANTED_RAW = {f'"{category}"'.encode(): category for category in WANTED}
 
 
 class EventDecoder:
-    """Decodes chunks in order. `unreadable` counts events given up; `unfinished` says the text ends inside one."""
+    """Decodes chunks in order. `unreadable` counts events given up; `unfinished` says the text ends inside one.
+
+    A trace holds few distinct names and many events, so the names met are made part of the types: msgspec then hands
+    out the one string it has, and neither makes nor hashes a new one for every event.
+    """
 
     def __init__(self, chunks: Chunks) -> None:
         self.exact_only = False
         self._chunks = chunks
         self._rescue = Rescue(chunks)
         self._skipped: list[str] = list(SKIPPED)
+        self._names: dict[str, dict[str, None]] = {category: {} for category in WANTED}
         self._build()
 
     @property
@@ -124,26 +131,52 @@ class EventDecoder:
         return Batch(text, events, {}, rows)
 
     def _build(self) -> None:
-        wanted = {_struct(category, _fields(category)): category for category in WANTED}
+        """Two decoders: one for the names known so far, one for any name."""
         skipped = [_struct(category, []) for category in self._skipped]
-        union = Union[(*wanted, *skipped)]  # type: ignore[valid-type]
-        self._wanted = wanted
-        self._decoder: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[union])
-        self._pass: dict[type, Any] = dict.fromkeys(skipped, _ignore)
+        self._put: dict[type, str | None] = dict.fromkeys(skipped)
+        self._closed, self._open = (self._decoder(known, skipped) for known in (True, False))
+
+    def _decoder(self, known: bool, skipped: list[type[msgspec.Struct]]) -> msgspec.json.Decoder[list[Any]]:
+        types = []
+        for category in WANTED:
+            names = tuple(self._names[category])
+            name: Any = Literal[names] if known and 0 < len(names) <= NAMES_MAX else str
+            types.append(_struct(category, _fields(category, name)))
+            self._put[types[-1]] = category
+        union: Any = Union[(*types, *skipped)]  # type: ignore[valid-type]
+        return msgspec.json.Decoder(list[union])
 
     def _typed(self, text: bytes) -> Batch | None:
         """None where the text is not quite as Kineto writes it."""
         if self.exact_only:
             return None
+        whole = b"[" + text + b"]"
         try:
-            events = self._decoder.decode(b"[" + text + b"]")
+            events = self._closed.decode(whole)
         except (msgspec.DecodeError, RecursionError):
-            return None
+            try:
+                events = self._open.decode(whole)
+            except (msgspec.DecodeError, RecursionError):
+                return None
+            batch = self._batch(text, events)
+            self._learn_names(batch)
+            return batch
+        return self._batch(text, events)
+
+    def _batch(self, text: bytes, events: list[Any]) -> Batch:
         typed: dict[str, list[Any]] = {category: [] for category in WANTED}
-        put = self._pass | {kind: typed[category].append for kind, category in self._wanted.items()}
+        put = {kind: typed[category].append if category else _ignore for kind, category in self._put.items()}
         for event in events:
             put[type(event)](event)
         return Batch(text, len(events), typed, {})
+
+    def _learn_names(self, batch: Batch) -> None:
+        before = sum(map(len, self._names.values()))
+        for category, found in batch.typed.items():
+            if len(self._names[category]) <= NAMES_MAX:
+                self._names[category].update(dict.fromkeys(event.name for event in found))
+        if sum(map(len, self._names.values())) > before:
+            self._build()
 
     def _learn(self, raw: msgspec.Raw) -> None:
         """Pass over this category at full speed from now on."""
@@ -157,8 +190,8 @@ def _ignore(event: object) -> None:
     pass
 
 
-def _fields(category: str) -> list[tuple[str, Any]]:
-    times = [("name", str), ("pid", int | str), ("tid", int | str), ("ts", float), ("dur", float)]
+def _fields(category: str, name: Any) -> list[tuple[str, Any]]:
+    times = [("name", name), ("pid", int | str), ("tid", int | str), ("ts", float), ("dur", float)]
     return times if category in NOTES else [*times, ("args", Correlated)]
 
 

@@ -16,29 +16,39 @@ from numpy.typing import NDArray
 from decodetop.steps.reading import IDLE_KINDS
 from decodetop.steps.spill import Rows
 from decodetop.steps.split import Ints
-from decodetop.steps.timeline import LAUNCHED
+from decodetop.steps.timeline import Events
 
 _AT = {kind: number for number, kind in enumerate(IDLE_KINDS)}
 
 
-def why(low: Ints, high: Ints, event: Rows, first: NDArray[Any], syncs: Rows) -> Ints:
+def why(low: Ints, high: Ints, events: Events, ended_by: Ints, first: NDArray[Any], syncs: Rows) -> Ints:
     """ns of each gap [low, high) by IDLE_KINDS, shape (gaps, kinds); each row sums to its gap.
 
-    `event[i]` ends gap i; `first[i]` says it is the first event of its launch; `syncs` are the synchronising calls.
+    Event `ended_by[i]` ends gap i; `first` says of each event whether it is the first of its launch; `syncs` are the
+    synchronising calls.
     """
     parts = np.zeros((len(low), len(IDLE_KINDS)), np.int64)
-    launched = (event["flags"] & LAUNCHED) != 0
-    own = launched & first
-    late = own & (event["call_start"] > low)
-    ready = own & ~late
-    waiting = _overlap(low, np.clip(event["call_start"], low, high), event["call_track"], syncs)
-    returned = np.clip(event["call_end"], low, high)
+    length = high - low
+    launched = events.launched[ended_by]
+    own = launched & first[ended_by]
+    parts[:, _AT["in_graph"]] = np.where(launched & ~own, length, 0)
+    parts[:, _AT["unknown"]] = np.where(launched, 0, length)
+    # with graphs few gaps end with an event that has a call of its own
+    mine = np.flatnonzero(own)
+    parts[mine] = _own_call(low[mine], high[mine], events, ended_by[mine], syncs)
+    return parts
+
+
+def _own_call(low: Ints, high: Ints, events: Events, ended_by: Ints, syncs: Rows) -> Ints:
+    parts = np.zeros((len(low), len(IDLE_KINDS)), np.int64)
+    begun = events.call_start[ended_by]
+    late = begun > low
+    waiting = _overlap(low, np.clip(begun, low, high), events.call_track[ended_by], syncs)
+    returned = np.clip(events.call_end[ended_by], low, high)
     parts[:, _AT["sync"]] = np.where(late, waiting, 0)
     parts[:, _AT["host_late"]] = np.where(late, high - low - waiting, 0)
-    parts[:, _AT["launch_call"]] = np.where(ready, returned - low, 0)
-    parts[:, _AT["device_gap"]] = np.where(ready, high - returned, 0)
-    parts[:, _AT["in_graph"]] = np.where(launched & ~first, high - low, 0)
-    parts[:, _AT["unknown"]] = np.where(launched, 0, high - low)
+    parts[:, _AT["launch_call"]] = np.where(late, 0, returned - low)
+    parts[:, _AT["device_gap"]] = np.where(late, 0, high - returned)
     return parts
 
 

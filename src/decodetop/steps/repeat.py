@@ -87,8 +87,8 @@ def _sequence(timeline: Timeline, names: NameTable) -> NDArray[np.uint32]:
     parts: list[NDArray[np.uint32]] = []
     seen = 0
     for events, _, _ in timeline.buckets():
-        mine = events[(events["track"] == timeline.main_track) & names.is_kernel[events["name"]]]
-        parts.append(mine["name"].copy())
+        mine = events.name[(events.track == timeline.main_track) & names.is_kernel[events.name]]
+        parts.append(mine)
         seen += len(mine)
         if seen > LOOK_MAX:
             break
@@ -137,10 +137,11 @@ def _cuts(timeline: Timeline, names: NameTable, anchor: int) -> tuple[Ints, list
     starts: list[Ints] = []
     holds: list[Names] = []
     for events, _, _ in timeline.buckets():
-        mine = events[(events["track"] == timeline.main_track) & names.is_kernel[events["name"]]]
-        at = np.flatnonzero(mine["name"] == anchor)
-        starts.append(mine["start"][at].copy())
-        for number, part in enumerate(np.split(mine["name"], at)):
+        mine = np.flatnonzero((events.track == timeline.main_track) & names.is_kernel[events.name])
+        name = events.name[mine]
+        at = np.flatnonzero(name == anchor)
+        starts.append(events.start[mine[at]])
+        for number, part in enumerate(np.split(name, at)):
             if number:
                 holds.append({})
             if holds:

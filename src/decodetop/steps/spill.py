@@ -45,12 +45,11 @@ class Spill:
         return table
 
     def took(self, size: int) -> None:
-        """`size` bytes were added; everything goes to the file when the budget is spent. Raises TraceError."""
+        """`size` bytes more are held; everything goes to the file when the budget is spent. Raises TraceError."""
         self._used += size
         if self._used > self._budget:
             for table in self._tables:
                 table.flush()
-            self._used = 0
 
     def write(self, rows: Rows) -> tuple[int, int]:
         """Where the rows went: offset and count."""
@@ -88,6 +87,7 @@ class Table:
         self.partitions = partitions
         self.count = 0
         self._spill = spill
+        self._held = 0
         self._parts: list[list[Rows]] = [[] for _ in range(partitions)]
         self._extents: list[list[tuple[int, int]]] = [[] for _ in range(partitions)]
 
@@ -95,12 +95,17 @@ class Table:
         """`partition[i]` says where row i goes. Raises TraceError if the disk is full."""
         if not len(rows):
             return
-        order = np.argsort(partition, kind="stable")
-        edges = np.searchsorted(partition[order], np.arange(self.partitions + 1))
-        rows = rows[order]
-        for part in np.flatnonzero(np.diff(edges)):
-            self._parts[part].append(rows[edges[part] : edges[part + 1]])
+        if self.partitions == 1:
+            self._parts[0].append(rows)
+        else:
+            # 16-bit keys are sorted by radix
+            order = np.argsort(partition.astype(np.uint16), kind="stable")
+            edges = np.searchsorted(partition[order], np.arange(self.partitions + 1))
+            rows = rows[order]
+            for part in np.flatnonzero(np.diff(edges)):
+                self._parts[part].append(rows[edges[part] : edges[part + 1]])
         self.count += len(rows)
+        self._held += rows.nbytes
         self._spill.took(rows.nbytes)
 
     def read(self, partition: int) -> Rows:
@@ -111,9 +116,15 @@ class Table:
         """Forget the rows (the file's space is given back by Spill.close)."""
         self._parts = [[] for _ in range(self.partitions)]
         self._extents = [[] for _ in range(self.partitions)]
+        self._release()
+
+    def _release(self) -> None:
+        held, self._held = self._held, 0
+        self._spill.took(-held)
 
     def flush(self) -> None:
         for part, rows in enumerate(self._parts):
             if rows:
                 self._extents[part].append(self._spill.write(joined(rows, self.dtype)))
                 rows.clear()
+        self._release()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,10 @@ from decodetop.steps.reading import IDLE_KINDS, KINDS
 from decodetop.steps.rows import ROW
 from decodetop.steps.spill import Rows, Spill, Table, joined
 from decodetop.steps.split import Ints
-from decodetop.steps.timeline import EVENT, IN_GRAPH, Timeline
+from decodetop.steps.timeline import Events, Timeline
 
+DENSE_MAX = 1 << 20
+"""Cells of a table over window, name and kind that is summed in place; beyond it the keys are sorted."""
 CODES = UNKNOWN + 1
 """Kinds and, last, the unknown."""
 _COMMUNICATION = KINDS.index("communication")
@@ -40,7 +42,6 @@ class Sums:
         self.graphs = np.zeros(count, np.int64)
         self.longest = np.zeros(count, np.int64)
         self.longest_name = np.zeros(count, np.int64)
-        self.outside_ns = 0
         self._names: Table = spill.table(NAME_SUM, _PARTITIONS)
         self._collectives: Table = spill.table(COLLECTIVE, _PARTITIONS)
 
@@ -61,25 +62,21 @@ class Sums:
         return ordered
 
 
-class _Block:
-    """Events with all that is decided about them once: window, kind, first of its launch."""
+class _Block(NamedTuple):
+    """Events with all that is decided about them once: their window, their kind, whether first of their launch."""
 
-    def __init__(self, events: Rows, window: Ints, code: Ints, first: NDArray[Any]) -> None:
-        self.events, self.window, self.code, self.first = events, window, code, first
+    events: Events
+    window: Ints
+    code: Ints
+    first: NDArray[Any]
 
-    def __len__(self) -> int:
-        return len(self.events)
-
-    def where(self, chosen: NDArray[Any]) -> _Block:
-        return _Block(self.events[chosen], self.window[chosen], self.code[chosen], self.first[chosen])
+    def take(self, chosen: NDArray[Any]) -> _Block:
+        return _Block(self.events.take(chosen), self.window[chosen], self.code[chosen], self.first[chosen])
 
     def then(self, more: _Block) -> _Block:
-        return _Block(
-            joined([self.events, more.events], EVENT),
-            np.concatenate([self.window, more.window]),
-            np.concatenate([self.code, more.code]),
-            np.concatenate([self.first, more.first]),
-        )
+        events = Events.joined([self.events, more.events])
+        rest = (np.concatenate(fields) for fields in zip(self[1:], more[1:], strict=True))
+        return _Block(events, *rest)
 
 
 def sweep(timeline: Timeline, names: NameTable, starts: Ints, ends: Ints, spill: Spill) -> Sums:
@@ -93,12 +90,12 @@ class _Sweep:
         self._names = names
         self._sums = sums
         self._cuts = np.unique(np.concatenate([sums.start, sums.end]))
-        self._carry = _nothing()
+        self._carry: _Block | None = None
         self._done = np.iinfo(np.int64).min
         self._last_end: int | None = None
 
     def run(self) -> Sums:
-        pending: list[Rows] = []
+        pending: list[Events] = []
         syncs: list[Rows] = []
         for events, calls, edge in self._timeline.buckets():
             pending.append(events)
@@ -107,11 +104,12 @@ class _Sweep:
             if horizon is None and len(pending) < PENDING_BUCKETS:
                 continue
             horizon = edge if horizon is None else horizon
-            fresh, waiting = joined(pending, EVENT), joined(syncs, ROW)
-            ready = fresh["start"] < horizon
-            self._block(fresh[ready], waiting, horizon)
+            fresh, waiting = Events.joined(pending), joined(syncs, ROW)
+            ready = int(np.searchsorted(fresh.start, horizon))
+            if ready:
+                self._block(fresh.take(slice(ready)), waiting, horizon)
             before = horizon if self._last_end is None else min(horizon, self._last_end)
-            pending, syncs = [fresh[~ready]], [waiting[waiting["end"] >= before]]
+            pending, syncs = [fresh.take(slice(ready, None))], [waiting[waiting["end"] >= before]]
         return self._sums
 
     def _horizon(self, edge: int) -> int | None:
@@ -123,58 +121,60 @@ class _Sweep:
             return edge
         return int(self._cuts[at]) if self._cuts[at] > self._done else None
 
-    def _block(self, events: Rows, syncs: Rows, horizon: int) -> None:
-        window = self._window_at(events["start"])
-        fresh = _Block(events, window, self._names.codes(events, window), _first_of_launch(events))
-        self._count(fresh)
-        block = self._carry.then(fresh)
+    def _block(self, events: Events, syncs: Rows, horizon: int) -> None:
+        window = self._window_at(events.start)
+        block = _Block(events, window, self._names.codes(events, window), _first_of_launch(events))
+        self._count(block)
+        if self._carry is not None:
+            block = self._carry.then(block)
         events = block.events
-        owned = split.own(events["start"], events["end"], events["track"], self._names.rank[events["name"]])
+        owned = split.own(events.start, events.end, events.track, self._names.rank[events.name])
         owned = split.clip(owned, self._done, horizon)
         self._gaps(owned, block, syncs)
-        owned = split.cut(owned, self._cuts)
-        self._add(owned, block)
-        self._carry = block.where(events["end"] > horizon)
+        self._add(split.cut(owned, self._cuts), block)
+        beyond = np.flatnonzero(events.end > horizon)
+        self._carry = block.take(beyond) if len(beyond) else None
         self._done = horizon
 
     def _window_at(self, time: Ints) -> Ints:
-        """The window that holds each time, -1 for none."""
-        sums = self._sums
-        if not len(sums.start):
+        """The window that holds each of the sorted times, -1 for none."""
+        if not len(time) or not len(self._sums.start):
             return np.full(len(time), -1)
-        window = np.searchsorted(sums.start, time, side="right") - 1
-        return np.where((window >= 0) & (time < sums.end[window]), window, -1)
+        first, last = np.searchsorted(self._sums.end, [time[0], time[-1]], side="right")
+        chosen = np.arange(first, min(last + 1, len(self._sums.start)))
+        edges = np.stack([self._sums.start[chosen], self._sums.end[chosen]], axis=1).reshape(-1)
+        places = np.searchsorted(time, edges)
+        # before, in and between the windows by turns
+        counts = np.diff(np.concatenate([[0], places, [len(time)]]))
+        return np.repeat(np.append(np.stack([np.full(len(chosen), -1), chosen], axis=1).reshape(-1), -1), counts)
 
     def _count(self, block: _Block) -> None:
         """Kernels, graph launches, the longest event and the collectives of each window, by start."""
-        inside = block.where(block.window >= 0)
-        events, sums, window = inside.events, self._sums, inside.window
-        length = events["end"] - events["start"]
-        np.add.at(sums.kernels, window[self._names.is_kernel[events["name"]]], 1)
-        np.add.at(sums.graphs, window[inside.first & ((events["flags"] & IN_GRAPH) != 0)], 1)
-        working = inside.code != _COMMUNICATION
-        order = np.argsort(length[working], kind="stable")
-        longer = length[working][order] > sums.longest[window[working][order]]
-        at = order[longer]
-        sums.longest[window[working][at]] = length[working][at]
-        sums.longest_name[window[working][at]] = events["name"][working][at]
-        shared = ~working
-        collectives = np.empty(int(np.count_nonzero(shared)), COLLECTIVE)
-        collectives["window"], collectives["name"] = window[shared], events["name"][shared]
-        collectives["start"], collectives["ns"] = events["start"][shared], length[shared]
-        calls = _sum_by_name(window, events["name"], inside.code, np.zeros(len(window), np.int64), 1)
-        sums.keep(calls, collectives)
+        inside = np.flatnonzero(block.window >= 0)
+        sums, window, code, name = self._sums, block.window[inside], block.code[inside], block.events.name[inside]
+        start = block.events.start[inside]
+        length = block.events.end[inside] - start
+        sums.kernels += np.bincount(window[self._names.is_kernel[name]], minlength=len(sums.kernels))
+        launch = block.first[inside] & block.events.in_graph[inside]
+        sums.graphs += np.bincount(window[launch], minlength=len(sums.graphs))
+        working = np.flatnonzero(code != _COMMUNICATION)
+        longer = working[length[working] > sums.longest[window[working]]]
+        longer = longer[np.argsort(length[longer], kind="stable")]
+        sums.longest[window[longer]], sums.longest_name[window[longer]] = length[longer], name[longer]
+        shared = np.flatnonzero(code == _COMMUNICATION)
+        collectives = np.empty(len(shared), COLLECTIVE)
+        collectives["window"], collectives["name"] = window[shared], name[shared]
+        collectives["start"], collectives["ns"] = start[shared], length[shared]
+        sums.keep(_sum_by_name(window, name, code, None), collectives)
 
     def _add(self, owned: split.Segments, block: _Block) -> None:
         window = self._window_at(owned.start)
         length = owned.end - owned.start
-        self._sums.outside_ns += int(length[window < 0].sum())
-        inside = window >= 0
-        window, length, owner = window[inside], length[inside], owned.owner[inside]
-        code = block.code[owner]
-        np.add.at(self._sums.kinds, (window, code), length)
-        name = block.events["name"][owner]
-        self._sums.keep(_sum_by_name(window, name, code, length, 0), np.empty(0, COLLECTIVE))
+        inside = np.flatnonzero(window >= 0)
+        owner = owned.owner[inside]
+        by_name = _sum_by_name(window[inside], block.events.name[owner], block.code[owner], length[inside])
+        np.add.at(self._sums.kinds, (by_name["window"], by_name["code"]), by_name["ns"])
+        self._sums.keep(by_name, np.empty(0, COLLECTIVE))
 
     def _gaps(self, owned: split.Segments, block: _Block, syncs: Rows) -> None:
         if not len(owned.start):
@@ -184,29 +184,38 @@ class _Sweep:
         gap = np.flatnonzero(owned.start > ends)
         gaps = split.cut(split.Segments(ends[gap], owned.start[gap], owned.owner[gap]), self._cuts)
         window = self._window_at(gaps.start)
-        gaps = split.Segments(*(field[window >= 0] for field in gaps))
-        parts = idle.why(gaps.start, gaps.end, block.events[gaps.owner], block.first[gaps.owner], syncs)
-        np.add.at(self._sums.idle, window[window >= 0], parts)
+        inside = np.flatnonzero(window >= 0)
+        gaps = split.Segments(*(field[inside] for field in gaps))
+        parts = idle.why(gaps.start, gaps.end, block.events, gaps.owner, block.first, syncs)
+        for kind in range(parts.shape[1]):
+            spent = np.bincount(window[inside], weights=parts[:, kind], minlength=len(self._sums.idle))
+            self._sums.idle[:, kind] += spent.astype(np.int64)
 
 
-def _nothing() -> _Block:
-    empty = np.empty(0, np.int64)
-    return _Block(np.empty(0, EVENT), empty, empty, np.empty(0, bool))
-
-
-def _first_of_launch(events: Rows) -> NDArray[Any]:
+def _first_of_launch(events: Events) -> NDArray[Any]:
     """Whether no earlier event of the block has the same launch."""
-    _, first = np.unique(events["correlation"], return_index=True)
-    chosen = np.zeros(len(events), bool)
+    _, first = np.unique(events.correlation, return_index=True)
+    chosen = np.zeros(len(events.start), bool)
     chosen[first] = True
-    return chosen | (events["correlation"] < 0)
+    return chosen | (events.correlation < 0)
 
 
-def _sum_by_name(window: Ints, name: NDArray[Any], code: Ints, ns: Ints, calls: int) -> Rows:
-    keys = (window * (1 << 32) + name) * CODES + code
-    unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    rows = np.zeros(len(unique), NAME_SUM)
-    rows["window"], rows["name"], rows["code"] = window[first], name[first], code[first]
-    np.add.at(rows["ns"], inverse.reshape(-1), ns)
-    np.add.at(rows["calls"], inverse.reshape(-1), calls)
+def _sum_by_name(window: Ints, name: NDArray[Any], code: Ints, ns: Ints | None) -> Rows:
+    """Rows per window, name and kind: with the sum of `ns`, or where it is None with the number of events."""
+    if not len(window):
+        return np.empty(0, NAME_SUM)
+    first, names = int(window.min()), int(name.max()) + 1
+    keys = ((window - first) * names + name) * CODES + code
+    cells = (int(window.max()) - first + 1) * names * CODES
+    if cells <= DENSE_MAX:
+        used = np.flatnonzero(np.bincount(keys, minlength=0))
+        place = keys
+    else:
+        used, place = np.unique(keys, return_inverse=True)
+    # sums of whole ns below 2**53 are exact in bincount's doubles
+    sums = np.bincount(place, weights=ns)
+    rows = np.zeros(len(used), NAME_SUM)
+    rows["window"], rest = first + used // (names * CODES), used % (names * CODES)
+    rows["name"], rows["code"] = rest // CODES, rest % CODES
+    rows["calls" if ns is None else "ns"] = sums[used] if cells <= DENSE_MAX else sums
     return rows

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +27,47 @@ EVENT = np.dtype(
         ("flags", "<u4"),
     ]
 )
-LAUNCHED = 1
+_LAUNCHED = 1
 """Flag: the launching call is in the trace."""
-IN_GRAPH = 2
+_GRAPHED = 2
 """Flag: launched by a graph launch."""
 
-BUCKET_ROWS = 60_000
+BUCKET_ROWS = 100_000
 _GRAPH = re.compile(r"GraphLaunch")
 _LAUNCH = re.compile(r"Launch(?:Cooperative)?Kernel|GraphLaunch")
 _SYNC = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy(?:2D|3D)?$|^cuMemcpy(?!.*Async)")
+
+
+class Events(NamedTuple):
+    """Events in order of start, ties in the order of the file; one array a field: the sweep goes over them often."""
+
+    start: Ints
+    end: Ints
+    call_start: Ints
+    call_end: Ints
+    correlation: Ints
+    name: NDArray[Any]
+    track: NDArray[Any]
+    call_track: NDArray[Any]
+    launched: NDArray[Any]
+    in_graph: NDArray[Any]
+
+    @classmethod
+    def sorted(cls, rows: Rows) -> Events:
+        start = rows["start"]
+        order = np.argsort(start, kind="stable")
+        if len(rows) and np.any(start[order[1:]] == start[order[:-1]]):
+            order = np.lexsort((rows["order"], start))
+        flags = rows["flags"][order]
+        fields = {field: rows[field][order] for field in cls._fields[:8]}
+        return cls(**fields, launched=(flags & _LAUNCHED) != 0, in_graph=(flags & _GRAPHED) != 0)
+
+    def take(self, chosen: slice | NDArray[Any]) -> Events:
+        return Events(*(field[chosen] for field in self))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Events]) -> Events:
+        return parts[0] if len(parts) == 1 else cls(*(np.concatenate(fields) for fields in zip(*parts, strict=True)))
 
 
 class Calls:
@@ -79,16 +111,12 @@ class Timeline:
     def count(self) -> int:
         return self.events.count
 
-    def buckets(self) -> Iterator[tuple[Rows, Rows, int]]:
+    def buckets(self) -> Iterator[tuple[Events, Rows, int]]:
         """Events and synchronising calls in order of time, and the time before which all have been handed out."""
         edges = [*self._bounds.tolist(), np.iinfo(np.int64).max]
         for bucket, edge in enumerate(edges):
-            events, syncs = self.events.read(bucket), self.syncs.read(bucket)
-            yield (
-                events[np.lexsort((events["order"], events["start"]))],
-                syncs[np.argsort(syncs["start"], kind="stable")],
-                edge,
-            )
+            syncs = self.syncs.read(bucket)
+            yield Events.sorted(self.events.read(bucket)), syncs[np.argsort(syncs["start"], kind="stable")], edge
 
     def _join(self, gpu: Rows, calls: Rows, kinds: Calls) -> None:
         kept = self._wanted[gpu["track"]]
@@ -112,7 +140,7 @@ class Timeline:
         return np.searchsorted(self._bounds, start, side="right")
 
     def _count(self, events: Rows, calls: Rows, used: NDArray[Any], kinds: Calls) -> None:
-        known = (events["flags"] & LAUNCHED) != 0
+        known = (events["flags"] & _LAUNCHED) != 0
         self.unlaunched += int(len(events) - np.count_nonzero(known))
         self.early += int(np.count_nonzero(known & (events["start"] < events["call_start"])))
         launches = kinds.launch[calls["name"]] if len(calls) else np.zeros(0, bool)
@@ -158,5 +186,5 @@ def _events(gpu: Rows, calls: Rows, at: NDArray[Any], known: NDArray[Any], kinds
         events["call_start"][known] = calls["start"][own]
         events["call_end"][known] = calls["end"][own]
         events["call_track"][known] = calls["track"][own]
-        events["flags"][known] = np.where(kinds.graph[calls["name"][own]], LAUNCHED | IN_GRAPH, LAUNCHED)
+        events["flags"][known] = np.where(kinds.graph[calls["name"][own]], _LAUNCHED | _GRAPHED, _LAUNCHED)
     return events

@@ -16,9 +16,9 @@ from decodetop.steps.inflate import TraceBytes
 from decodetop.steps.rows import Trace
 from decodetop.steps.spill import Spill
 
-PARTITION_JSON_BYTES = 24 << 20
+PARTITION_JSON_BYTES = 64 << 20
 PARTITIONS_MAX = 256
-"""Rows are kept in so many parts that one, of at most 60,000 rows or so, can be joined in memory."""
+"""Rows are kept in so many parts that one, of at most 150,000 rows or so, can be joined in memory."""
 GZIP_RATIO = 20
 """JSON for a byte of gzip: 13 to 19 in real traces; only sizes the parts."""
 
