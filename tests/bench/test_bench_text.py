@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+
 import msgspec
 from markdown_it import MarkdownIt
 
@@ -81,3 +84,12 @@ def test_markdown_shows_text_from_outside_as_it_is() -> None:
     assert html.count("<h1>") == 0 and "a | b `c` &lt;img src=x&gt; *d* [e](f) # g" in html
     assert "<td>my|preset</td>" in html
     assert html.count("<table>") == 2
+
+
+def test_csv_has_a_row_a_run_and_empty_cells_for_the_unknown() -> None:
+    unknown = msgspec.structs.replace(RUN, metrics=msgspec.structs.replace(RUN.metrics, itl_ms=None))
+    rows = list(csv.DictReader(io.StringIO(text.csv_table([RUN, unknown]))))
+    assert [row["id"] for row in rows] == ["4", "4"]
+    assert rows[0]["output_tok_s"] == "51.7" and rows[0]["tpot_ms_mean"] == "19.3"
+    assert (rows[1]["itl_ms_p99"], rows[1]["goodput_request_s"]) == ("", "")
+    assert (rows[0]["asked_output_tokens"], rows[0]["output_tokens"]) == ("256", "2048")

@@ -90,6 +90,8 @@ async def test_plain_output_and_the_list(tmp_path: Path) -> None:
     assert listed.code == 0 and "#1" in listed.out.splitlines()[1]
     assert (await bench(tmp_path, "baseline", "1")).code == 0
     assert (await bench(tmp_path, "list", "--json")).json["baseline_id"] == 1
+    exported = await bench(tmp_path, "export", "--format", "csv")
+    assert exported.code == 0 and exported.out.splitlines()[1].startswith("1,")
     shown = await bench(tmp_path, "show", "1", "--json")
     assert shown.json["id"] == 1
     missing = await bench(tmp_path, "show", "7")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Sequence
 from typing import Literal
@@ -225,15 +227,55 @@ def markdown(reading: BenchReading) -> list[str]:
         found += [f"{escape(reading.problem)}.", ""]
     if not reading.runs:
         return [*found, "No benchmark has been run in this investigation."]
-    head = "| run | preset | streams | output tok/s | TTFT ms | TPOT ms | ICL p99 ms | ok/failed | state |"
-    found += [head, "|---|---|--:|--:|--:|--:|--:|---|---|"]
-    for run in reading.runs:
-        found.append(f"| {' | '.join(escape(cell) for cell in _cells(run, reading.baseline_id))} |")
-    found += ["", "TTFT and TPOT are means over requests.", *_newest(reading.runs[0])]
+    found += [
+        *markdown_table(reading.runs, reading.baseline_id),
+        "",
+        "TTFT and TPOT are means over requests.",
+        *_newest(reading.runs[0]),
+    ]
     base = next((run for run in reading.runs if run.id is not None and run.id == reading.baseline_id), None)
     if base is not None and base is not reading.runs[0]:
         found += ["", f"{escape(against(reading.runs[0], base))}."]
     return found
+
+
+def markdown_table(runs: Sequence[Run], baseline_id: int | None = None) -> list[str]:
+    """A row a run."""
+    head = "| run | preset | streams | output tok/s | TTFT ms | TPOT ms | ICL p99 ms | ok/failed | state |"
+    rows = [f"| {' | '.join(escape(cell) for cell in _cells(run, baseline_id))} |" for run in runs]
+    return [head, "|---|---|--:|--:|--:|--:|--:|---|---|", *rows]
+
+
+_CSV_PLAN = ("preset", "endpoint", "api", "streams", "requests", "input_tokens", "output_tokens", "seed")
+_CSV_QUANTILES = ("mean", "p50", "p90", "p99")
+
+
+def csv_table(runs: Sequence[Run]) -> str:
+    """A row a run, all figures unrounded; an unknown one is an empty cell."""
+    out = io.StringIO()
+    spreads = [f"{field}_{part}" for _, field in _ROWS for part in _CSV_QUANTILES]
+    plan = [f"asked_{field}" if "tokens" in field or field == "requests" else field for field in _CSV_PLAN]
+    totals = ("output_tok_s", "request_s", "goodput_request_s", "accept_length")
+    writer = csv.writer(out, lineterminator="\n")
+    head = ["id", "started_wall_ns", "state", "model", *plan, "ok", "failed", "output_tokens", "prompt_tokens"]
+    writer.writerow([*head, *totals, *spreads])
+    for run in runs:
+        writer.writerow(
+            [
+                run.id,
+                run.started_wall_ns,
+                state(run),
+                run.environment.model or run.plan.model,
+                *(getattr(run.plan, field) for field in _CSV_PLAN),
+                run.requests.ok,
+                run.requests.failed,
+                run.tokens.output,
+                run.tokens.prompt,
+                *(getattr(run.metrics, field) for field in totals),
+                *(getattr(getattr(run.metrics, field), part, None) for _, field in _ROWS for part in _CSV_QUANTILES),
+            ]
+        )
+    return out.getvalue()
 
 
 def _newest(run: Run) -> list[str]:

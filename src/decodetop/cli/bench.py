@@ -24,6 +24,9 @@ from decodetop.errors import UsageError
 from decodetop.flows.bench import BenchService, Outcome, new_seed
 from decodetop.flows.bench_headless import need_endpoint
 
+EVERY = -1
+"""As SQLite's LIMIT: no limit."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -35,6 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listed.add_argument("--last", type=int, default=50, metavar="N", help="how many (default 50)")
     show = action(actions, "show", "one run in full")
     show.add_argument("run", type=int, metavar="RUN", help="its number")
+    export = action(actions, "export", "all runs, for other tools; oldest first")
+    export.add_argument("--format", choices=sorted(_FORMATS), default="json", help="default json")
+    export.set_defaults(work=_export)
     base = action(actions, "baseline", "mark the run that others are compared with")
     base.add_argument("run", metavar="RUN", help="its number, or none")
     run.set_defaults(work=_run)
@@ -124,6 +130,19 @@ def _stored(settings: Settings, count: int) -> tuple[tuple[Run, ...], int | None
         return store.latest(count), store.baseline_id
     finally:
         store.close()
+
+
+_FORMATS: dict[str, Callable[[Sequence[Run]], str]] = {
+    "json": lambda runs: msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, "runs": runs})).decode() + "\n",
+    "csv": text.csv_table,
+    "markdown": lambda runs: "\n".join(text.markdown_table(runs)) + "\n",
+}
+
+
+def _export(args: argparse.Namespace, settings: Settings) -> int:
+    runs, _ = _stored(settings, EVERY)
+    sys.stdout.write(_FORMATS["json" if args.json else args.format](runs[::-1]))
+    return 0
 
 
 def _show(args: argparse.Namespace, settings: Settings) -> int:
