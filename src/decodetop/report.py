@@ -10,6 +10,7 @@ from decodetop import __version__
 from decodetop.bench import text as bench_text
 from decodetop.bench.reading import BenchReading
 from decodetop.core.clock import SECOND_NS
+from decodetop.core.outside import escape
 from decodetop.core.sample import Reading
 from decodetop.core.state import State
 from decodetop.core.words import duration
@@ -69,7 +70,7 @@ def _front(state: State) -> list[str]:
         f"simulated: {'true' if state.header.simulated else 'false'}",
         "---",
         "",
-        f"# {_one_line(title)}",
+        f"# {escape(title)}",
         "",
     ]
     if state.header.simulated:
@@ -85,7 +86,7 @@ def _findings(state: State) -> list[str]:
     lines = ["## Findings", ""]
     for one in found:
         since = stamp(state.header.started_wall_ns + one.since_ns)
-        lines.append(f"- **{one.severity}**: {_one_line(one.title)}: {_one_line(one.evidence)} (since {since})")
+        lines.append(f"- **{one.severity}**: {escape(one.title)}: {escape(one.evidence)} (since {since})")
     return lines
 
 
@@ -96,15 +97,9 @@ def _section(
     lane = state.lane(source)
     lines = section(lane.last) if isinstance(lane.last, kind) else [f"## {title}", ""]
     if lane.failure is not None:
-        hint = f" ({_one_line(lane.failure.hint)})" if lane.failure.hint else ""
+        hint = f" ({escape(lane.failure.hint)})" if lane.failure.hint else ""
         age = state.age_s(source)
         last_good = "" if age is None else f" Last good {duration(age)} before this snapshot."
-        word = f"> **{lane.failure.kind}**: {_one_line(lane.failure.message)}{hint}.{last_good}"
+        word = f"> **{lane.failure.kind}**: {escape(lane.failure.message)}{hint}.{last_good}"
         return [*lines[:2], word, *([""] if len(lines) > 2 else []), *lines[2:]]
     return lines if lane.last is not None else [*lines, "Not read yet."]
-
-
-def _one_line(text: str) -> str:
-    """External text in a paragraph: no line breaks, nothing that starts markup."""
-    flat = " ".join(text.split())
-    return "".join(f"\\{char}" if char in "\\`*_[]<>|#" else char for char in flat)

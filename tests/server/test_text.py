@@ -122,7 +122,7 @@ def test_markdown_keeps_others_text_out_of_its_markup() -> None:
     odd = but(model="m|`x`\n# <b>", served_name=None, flags=(Flag(name="a", requested="1|2", resolved="*"),))
     lines = text.markdown(ServerReading(servers=(odd,), current=odd.endpoint))
     assert lines[0] == "## Inference server"
-    assert "| model | m\\|\\`x\\` \\# \\<b\\> |" in lines
+    assert "| model | m\\|\\`x\\` # \\<b> |" in lines
     assert "| a | 1\\|2 | \\* | differs |" in lines
     assert "python3 -m sglang.launch_server --served-model-name 'a b'" in lines
     assert not any("\n" in line for line in lines)

@@ -27,7 +27,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"--speed {args.speed:g}: a tape plays forward", "use [ and ] to go back")
     tape = Tape(Path(args.tape), codec())
     if args.json:
-        _print_state(tape, args.at_s)
+        with tape:
+            _print_state(tape, args.at_s)
         return 0
     from decodetop.cli.tui import show
 

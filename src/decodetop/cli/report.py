@@ -53,9 +53,9 @@ def _of_box(settings: Settings) -> State:
 def _of_tape(name: str) -> State:
     from decodetop.core.state import fold_all
 
-    tape = Tape(Path(name), codec())
-    lines, _ = tape.leading_to(tape.end_ns)
-    return fold_all(tape.header, (sample for line in lines if (sample := tape.sample(line)) is not None))
+    with Tape(Path(name), codec()) as tape:
+        lines, _ = tape.leading_to(tape.end_ns)
+        return fold_all(tape.header, [sample for line in lines if (sample := tape.sample(line)) is not None])
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-_MARKUP = re.compile(r"([\\`*_{}\[\]<>|~#&])")
-_BLOCK = re.compile(r"^(?:[-+=]|\d+(?=[.)]))")
-"""What starts a list, a rule or a heading when it stands first in a line."""
+_MARKUP = re.compile(r"([\\`*<|\[\]~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_]))")
+"""What GitHub would read as markup; `_` inside a word is safe, and flags are full of it."""
+_BLOCK = re.compile(r"^(?:\d{1,9}(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|>|[-+](?:\s|$)|[-=]+\s*$))")
+"""What begins a heading, a quote, a list or a rule when a line begins with it."""
 
 
 def plain(text: str) -> str:
@@ -16,9 +17,4 @@ def plain(text: str) -> str:
 
 def escape(text: str) -> str:
     """`plain`, and nothing in it that GitHub takes for markup, in a paragraph, list item or table cell."""
-    escaped = _MARKUP.sub(r"\\\1", plain(text))
-    start = _BLOCK.match(escaped)
-    if start is None:
-        return escaped
-    end = start.end()
-    return f"\\{escaped}" if end == 1 and not escaped[0].isdigit() else f"{escaped[:end]}\\{escaped[end:]}"
+    return _BLOCK.sub(r"\g<0>\\", _MARKUP.sub(r"\\\1", plain(text)))

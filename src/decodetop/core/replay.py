@@ -31,12 +31,13 @@ class TapeSource:
     async def run(self, sink: Sink) -> None:
         before_ns = self._clock.now_ns()
         self._say(sink)
-        while True:
-            now_ns = self._clock.now_ns()
-            self._advance(sink, int((now_ns - before_ns) * self._speed))
-            before_ns = now_ns
-            self._obey(sink)
-            await self._sleep(now_ns + TICK_NS)
+        with self._tape:
+            while True:
+                now_ns = self._clock.now_ns()
+                self._advance(sink, int((now_ns - before_ns) * self._speed))
+                before_ns = now_ns
+                self._obey(sink)
+                await self._sleep(now_ns + TICK_NS)
 
     def submit(self, command: Command) -> None:
         self._commands.append(command)

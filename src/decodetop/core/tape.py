@@ -129,8 +129,12 @@ class Tape:
             self._file: BinaryIO = path.open("rb")
         except OSError as error:
             raise DataError(f"can't read {path}: {error.strerror or error}") from error
-        self.header = codec.header(self._file.readline(LINE_MAX_BYTES), str(path))
-        self._scan()
+        try:
+            self.header = codec.header(self._file.readline(LINE_MAX_BYTES), str(path))
+            self._scan()
+        except BaseException:
+            self._file.close()
+            raise
 
     @property
     def begin_ns(self) -> int:
@@ -169,6 +173,12 @@ class Tape:
 
     def close(self) -> None:
         self._file.close()
+
+    def __enter__(self) -> Tape:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def _scan(self) -> None:
         decoder = msgspec.json.Decoder(_Stamp)

@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 
+from decodetop.core.outside import escape
 from decodetop.core.words import UNKNOWN, duration, gib, number, percent
 from decodetop.gpu.judgement import (
     Limit,
@@ -154,12 +155,12 @@ def markdown(reading: GpuReading, now_ns: int | None = None) -> list[str]:
             number(gpu.temperature_c),
             limits_text(gpu),
         )
-        out.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+        out.append("| " + " | ".join(escape(cell) for cell in cells) + " |")
     notes = [f"GPU {gpu.index}: {text}" for gpu in reading.gpus for text in _notes(gpu, now_ns)]
     notes += [f"GPU {gpu.index}: process {process(one)}" for gpu in reading.gpus for one in gpu.processes or ()]
     notes += [f"GPU {gpu.index}: MIG {mig(one)}" for gpu in reading.gpus for one in gpu.mig_instances or ()]
     notes += link_words(reading)
-    return [*out, "", *(f"- {_cell(note)}" for note in notes)] if notes else out
+    return [*out, "", *(f"- {escape(note)}" for note in notes)] if notes else out
 
 
 def _notes(gpu: Gpu, now_ns: int | None) -> list[str]:
@@ -241,8 +242,3 @@ def _whole(value: float | None) -> int | None:
 
 def _gb_s(bytes_s: float | None) -> str:
     return UNKNOWN if bytes_s is None else f"{bytes_s / 1e9:.2f}"
-
-
-def _cell(text: str) -> str:
-    """External text as a markdown cell."""
-    return re.sub(r"\s+", " ", text).replace("\\", "\\\\").replace("|", "\\|").replace("`", "\\`")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 
+from decodetop.core.outside import escape
 from decodetop.core.words import UNKNOWN, gib, number, percent
 from decodetop.host.reading import NO_LIMIT, Disk, HostProcess, HostReading
 
@@ -100,8 +100,8 @@ def markdown(reading: HostReading) -> list[str]:
         out.append(f"- stolen by other guests: {percent(reading.cpu_steal_percent, 1)} of CPU time")
     out.append(f"- memory: {memory(reading)} used, swap {swap(reading)}")
     out += [f"- {text}" for text in [limit(reading)] if text]
-    out.append(f"- kernel: {_cell(reading.kernel or UNKNOWN)}")
-    out += [f"- disk: {_cell(disk(one))} ({_cell(one.path)})" for one in reading.disks]
+    out.append(f"- kernel: {escape(reading.kernel or UNKNOWN)}")
+    out += [f"- disk: {escape(disk(one))} ({escape(one.path)})" for one in reading.disks]
     if reading.processes:
         out += ["", "| pid | role | CPU % of one core | RSS GiB | threads | node | title |"]
         out.append("|--:|---|--:|--:|--:|--:|---|")
@@ -115,13 +115,8 @@ def markdown(reading: HostReading) -> list[str]:
             number(one.numa_node),
             one.title,
         )
-        out.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+        out.append("| " + " | ".join(escape(cell) for cell in cells) + " |")
     full = [one for one in reading.processes if cpu_bound(one)]
     return out + [
         line for one in full for line in ("", f"{one.role} {one.pid} fills its one core: it can't go faster.")
     ]
-
-
-def _cell(text: str) -> str:
-    """External text as a markdown cell."""
-    return re.sub(r"\s+", " ", text).replace("\\", "\\\\").replace("|", "\\|").replace("`", "\\`")

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
+from decodetop.core.outside import escape
 from decodetop.core.words import UNKNOWN, compact, number, number_plain, percent, rate, significant
 from decodetop.server.reading import ENGINE_NAMES, Flag, Latency, Server, ServerReading
 
@@ -163,7 +164,7 @@ def markdown(reading: ServerReading) -> list[str]:
     """The report's section; text of the servers is escaped."""
     lines = ["## Inference server", ""]
     if not reading.servers:
-        return [*lines, _escaped(nothing(reading)) + "."]
+        return [*lines, escape(nothing(reading)) + "."]
     for server in sorted(reading.servers, key=lambda one: one.endpoint != reading.current):
         lines += _section(server, len(reading.servers) > 1, server.endpoint == reading.current)
     return lines[:-1]
@@ -213,10 +214,10 @@ def _facts(server: Server) -> Iterable[tuple[str, str]]:
 
 
 def _section(server: Server, several: bool, current: bool) -> list[str]:
-    title = _escaped(summary(server)) + (" (current)" if several and current else "")
+    title = escape(summary(server)) + (" (current)" if several and current else "")
     rows = [(word, value) for word, value in _facts(server) if value not in ("", UNKNOWN) and word != "command"]
     lines = [f"**{title}**", "", "| what | value |", "|---|---|"]
-    lines += [f"| {word} | {_escaped(value)} |" for word, value in rows]
+    lines += [f"| {word} | {escape(value)} |" for word, value in rows]
     lines.append("")
     if server.command:
         fence = "```" if "```" not in command(server) else "~~~~"
@@ -225,18 +226,12 @@ def _section(server: Server, several: bool, current: bool) -> list[str]:
     if flags:
         lines += ["| flag | asked for | in force | |", "|---|---|---|---|"]
         for flag, asked, runs, other in flags:
-            lines.append(f"| {_escaped(flag)} | {_escaped(asked)} | {_escaped(runs)} | {'differs' if other else ''} |")
+            lines.append(f"| {escape(flag)} | {escape(asked)} | {escape(runs)} | {'differs' if other else ''} |")
         lines.append("")
     missing = unknown(server)
     if missing:
-        lines += ["Not known:", "", *(f"- {fields}: {_escaped(why)}" for fields, why in missing), ""]
+        lines += ["Not known:", "", *(f"- {fields}: {escape(why)}" for fields, why in missing), ""]
     return lines
-
-
-def _escaped(text: str) -> str:
-    """Text of others in a table or paragraph: one line, nothing that is markup."""
-    flat = " ".join(text.split())
-    return "".join(f"\\{char}" if char in "\\`*_[]<>|#~" else char for char in flat)
 
 
 def _plain(text: str) -> str:

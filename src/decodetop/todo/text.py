@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from decodetop.core.outside import escape, plain
 from decodetop.core.words import UNKNOWN
 from decodetop.todo.reading import Attempt, Evidence, FollowReading, StatusChange, Todo, TodoReading
 
@@ -14,10 +14,6 @@ UNKNOWN_MARK = "?"
 """Of a status nobody here knows; it is written out behind the words."""
 
 _BOXES = {"completed": "[x]", "cancelled": "[x]"}
-_MARKUP = re.compile(r"([\\`*<|\[\]~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_]))")
-"""What GitHub would read as markup; `_` inside a word is safe, and flags are full of it."""
-_BLOCK = re.compile(r"^(\d{0,9})([#>+=.)-])")
-"""What begins a heading, a quote, a list or a rule when a line begins with it."""
 
 
 def mark(todo: Todo) -> str:
@@ -59,13 +55,13 @@ def markdown(reading: TodoReading) -> list[str]:
     """A section of the report: a GitHub checklist with attempts and evidence below each item."""
     section = ["## Checklist", ""]
     for word in (reading.problem, reading.unsaved and f"not saved: {reading.unsaved}"):
-        section += [f"> {escaped(word)}", ""] if word else []
+        section += [f"> {escape(word)}", ""] if word else []
     if not reading.todos:
         return [*section, "Empty."]
     for todo in reading.todos:
         indent = "  " * todo.depth
         section.append(f"{indent}- {_BOXES.get(todo.status, '[ ]')} {_item(todo)}")
-        section += [f"{indent}  - {_escaped_block(line)}" for line in _details(todo)]
+        section += [f"{indent}  - {escape(line)}" for line in _details(todo)]
     return [*section, "", f"{counts(reading)}.".capitalize()]
 
 
@@ -83,32 +79,17 @@ def follow_lines(reading: FollowReading) -> list[str]:
     return shown or [f"no agent's plan found in {', '.join(map(plain, reading.searched)) or 'any place'}"]
 
 
-def plain(text: str) -> str:
-    """One line with nothing in it that moves a terminal's cursor."""
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
-
-
-def escaped(text: str) -> str:
-    """The same, with nothing in it that GitHub takes for markup."""
-    return _MARKUP.sub(r"\\\1", plain(text))
-
-
-def _escaped_block(text: str) -> str:
-    """The same as a paragraph of its own."""
-    return _BLOCK.sub(r"\1\\\2", escaped(text))
-
-
 def when(wall_ns: int) -> str:
     """`2026-11-30 14:03Z`."""
     return f"{datetime.fromtimestamp(wall_ns // 1_000_000_000, UTC):%Y-%m-%d %H:%MZ}"
 
 
 def _item(todo: Todo) -> str:
-    words = escaped(todo.content) or UNKNOWN
+    words = escape(todo.content) or UNKNOWN
     if todo.status == "cancelled":
         words = f"~~{words}~~"
-    facts = [escaped(todo.priority)] if todo.priority else []
-    facts += [] if todo.status in ("pending", "completed") else [escaped(status_words(todo.status))]
+    facts = [escape(todo.priority)] if todo.priority else []
+    facts += [] if todo.status in ("pending", "completed") else [escape(status_words(todo.status))]
     return f"{words} ({', '.join(facts)})" if facts else words
 
 
