@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from decodetop.bench.events import error_message
 from decodetop.bench.reading import Api
 from decodetop.bench.sse import Event, SseDecoder
-from decodetop.bench.stream import StreamLog, error_message
+from decodetop.bench.stream import StreamLog
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 

@@ -13,10 +13,11 @@ from typing import cast
 
 import httptools
 
+from decodetop.bench.events import error_message
 from decodetop.bench.reading import Api, ErrorKind
 from decodetop.bench.request import Address
 from decodetop.bench.sse import SseDecoder
-from decodetop.bench.stream import StreamLog, error_message
+from decodetop.bench.stream import StreamLog
 from decodetop.errors import RequestError
 
 Now = Callable[[], int]
