@@ -6,10 +6,14 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
+import ssl
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -305,3 +309,36 @@ async def test_chat_prompts_get_the_asked_length_by_what_the_server_counts(per_w
     assert abs(result.records[0].prompt_tokens - 200) <= max(1, per_word / 2)  # type: ignore[operator]
     contents = [one.body["messages"][0]["content"] for one in seen if one.method == "POST"]
     assert len(set(contents)) == len(contents)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A self-signed certificate for 127.0.0.1, with its key in the same file."""
+    found = shutil.which("openssl")
+    if found is None:
+        pytest.skip("no openssl to make a certificate with")
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    name = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1")
+    subprocess.run([found, *new, *name, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    cert.write_text(cert.read_text() + key.read_text())
+    return cert
+
+
+async def test_https(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate)
+    async with TokenServer(completions, tls) as server:
+        with pytest.raises(LoadFailed, match=r"certificate verify failed") as caught:
+            await run_load(plan_for(server.url), None, Heard(), asyncio.Event())
+        assert "SSL_CERT_FILE" in caught.value.hint
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        result = await run_load(plan_for(server.url), None, Heard(), asyncio.Event())
+    assert [record.fault for record in result.records] == [None] * 4
+
+
+async def test_a_proxy_in_the_environment_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    result, _, _ = await load(completions)
+    assert [record.fault for record in result.records] == [None] * 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -51,16 +52,17 @@ Script = Callable[[Seen], Iterable[Step]]
 class TokenServer:
     """`async with TokenServer(script) as server:` then `server.url`; `server.seen` grows with every request."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
         self.script = script
+        self.tls = tls
         self.seen: list[Seen] = []
         self.connections = 0
         self.url = ""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> TokenServer:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512, ssl=self.tls)
+        self.url = f"http{'s' if self.tls else ''}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
     async def __aexit__(self, *_: object) -> None:

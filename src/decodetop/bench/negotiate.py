@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 import msgspec
 
@@ -66,7 +67,10 @@ class _Talk:
             await asyncio.wait_for(self._connection.open(), self.plan.timeout_s)
         except (OSError, TimeoutError) as error:
             message = f"can't connect to {self.plan.endpoint}: {reason(error)}"
-            raise Refused("cut", message, "is the server up, and is this its address and port?") from error
+            hint = "is the server up, and is this its address and port?"
+            if isinstance(error, ssl.SSLCertVerificationError):
+                hint = "name the file of the authority that signed it: SSL_CERT_FILE=ca.pem"
+            raise Refused("cut", message, hint) from error
 
     def close(self) -> None:
         self._connection.close()
