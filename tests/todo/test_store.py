@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from decodetop.core import atomic
 from decodetop.errors import DataError
-from decodetop.todo import atomic
 from decodetop.todo.document import Document
 from decodetop.todo.model import add
 from decodetop.todo.question import read_question, write_question

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
-import tempfile
 from pathlib import Path
 
 from decodetop.cli.common import print_json
 from decodetop.config import Settings
+from decodetop.core.atomic import real_path, replace
 from decodetop.core.clock import SystemClock
 from decodetop.core.state import State
 from decodetop.core.tape import Tape
-from decodetop.errors import DataError
 from decodetop.flows.catalog import codec
 from decodetop.flows.live import build_live, settled
 from decodetop.flows.session import watch
@@ -36,7 +34,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     path = None
     if args.output:
         path = Path(file_name(state)) if args.output == "." else Path(args.output)
-        write_atomically(path, text)
+        replace(real_path(path), text.encode("utf-8"))
         print(f"decodetop: wrote {path}", file=sys.stderr)
     if args.json:
         print_json({"schema": 1, "path": str(path) if path else None, "markdown": text, "errors": []})
@@ -56,21 +54,3 @@ def _of_tape(name: str) -> State:
     with Tape(Path(name), codec()) as tape:
         lines, _ = tape.leading_to(tape.end_ns)
         return fold_all(tape.header, [sample for line in lines if (sample := tape.sample(line)) is not None])
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """All of it or nothing, on disk before it has its name. Raises DataError."""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except OSError:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise DataError(f"can't write {path}: {error.strerror or error}", "choose another place with -o") from error

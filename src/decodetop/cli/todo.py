@@ -12,10 +12,11 @@ import msgspec
 from decodetop.cli.common import add_common, print_json, print_lines
 from decodetop.cli.todo_edits import advice, edit_of
 from decodetop.config import Settings
+from decodetop.core.atomic import real_path, replace
 from decodetop.core.clock import SystemClock
+from decodetop.core.outside import plain
 from decodetop.errors import DataError, UsageError
 from decodetop.todo import formats, text
-from decodetop.todo.atomic import real_path, replace
 from decodetop.todo.document import SCHEMA, Document, encodable, tree
 from decodetop.todo.follow import follower
 from decodetop.todo.question import read_question, write_question
@@ -118,7 +119,7 @@ def _change(args: argparse.Namespace, store: TodoStore) -> int:
         print_json(encodable({"schema": SCHEMA, "path": str(store.path), "todos": changed}))
     else:
         print_lines(
-            [*said, *(f"{text.mark(todo_of(item))} {item['id']}  {text.plain(item['content'])}" for item in changed)]
+            [*said, *(f"{text.mark(todo_of(item))} {item['id']}  {plain(item['content'])}" for item in changed)]
         )
     for word in advice(args, document, ids):
         print(f"decodetop: {word}", file=sys.stderr)
@@ -147,7 +148,7 @@ def _question(args: argparse.Namespace, settings: Settings) -> int:
     if args.json:
         print_json(encodable({"schema": SCHEMA, "question": question}))
     else:
-        print_lines([text.plain(question)] if question else [])
+        print_lines([plain(question)] if question else [])
     return 0
 
 

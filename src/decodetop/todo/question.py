@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from decodetop.core.atomic import locked, real_path, replace, sweep
 from decodetop.errors import DataError
-from decodetop.todo.atomic import locked, real_path, replace, sweep
 
 FILE_NAME = "investigation.json"
 SCHEMA = 1

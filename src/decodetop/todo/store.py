@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from decodetop.core.atomic import locked, real_path, replace, sweep, sync_folder, write_error
 from decodetop.errors import DataError
-from decodetop.todo.atomic import locked, real_path, replace, sweep, sync_folder, write_error
 from decodetop.todo.document import SCHEMA, Document, ShapeError, bytes_of, normalise, same, unnamed_document, with_ids
 from decodetop.todo.formats.todowrite import lists_in_text
 from decodetop.todo.merge import caught_up, heal, likely_base, merge3
