@@ -9,7 +9,7 @@ import msgspec
 from markdown_it import MarkdownIt
 
 from decodetop.bench import text
-from decodetop.bench.reading import BenchReading, Gate, GpuSpan, RequestFault, Requests
+from decodetop.bench.reading import BenchReading, Gate, GpuSpan, RequestFault, Requests, ServerSpan
 from support import states
 
 RUN = states.run(4, 51.7, 19.3)
@@ -93,3 +93,13 @@ def test_csv_has_a_row_a_run_and_empty_cells_for_the_unknown() -> None:
     assert rows[0]["output_tok_s"] == "51.7" and rows[0]["tpot_ms_mean"] == "19.3"
     assert (rows[1]["itl_ms_p99"], rows[1]["goodput_request_s"]) == ("", "")
     assert (rows[0]["asked_output_tokens"], rows[0]["output_tokens"]) == ("256", "2048")
+
+
+def test_the_servers_own_counts_stand_beside_ours() -> None:
+    span = ServerSpan(generated_tokens=2048.0, requests=8.0, ttft_mean_ms=51.2, itl_mean_ms=19.31)
+    gpus = (GpuSpan(index=0, n=9, energy_j=4096.0, sm_clock_mhz_mean=1980.0, power_w_mean=480.0),)
+    box = msgspec.structs.replace(RUN.environment, server=span, gpus=gpus)
+    lines = text.run_lines(msgspec.structs.replace(RUN, environment=box))
+    assert "its counts  2,048 tokens, 8 requests, TTFT 51.2 ms, ITL 19.3 ms" in lines
+    assert "energy      2.00 J per output token on the GPUs" in lines
+    assert "GPU 0: SM 1,980 MHz, 480 W, – °C, 9 samples" in lines

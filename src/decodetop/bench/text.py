@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from decodetop.bench.reading import BenchReading, Gate, GpuSpan, Plan, Progress, Quantiles, Run
+from decodetop.bench.reading import BenchReading, Gate, GpuSpan, Plan, Progress, Quantiles, Run, ServerSpan
 from decodetop.core.words import UNKNOWN, delta_percent, duration, number, percent, rate, significant
 
 Worth = Literal["ok", "suspect", "invalid"]
@@ -130,6 +130,19 @@ def gpu_line(span: GpuSpan) -> str:
     return f"{', '.join(parts)}, {span.n} samples"
 
 
+def client_line(run: Run) -> str:
+    """How the load generator itself did."""
+    client = run.client
+    late = f"loop lag p99 {ms(client.loop_lag_ms_p99)} ms, send delay p99 {ms(client.send_delay_ms_p99)} ms"
+    return f"{late}, CPU {percent(client.cpu_percent)} of a core"
+
+
+def server_line(span: ServerSpan) -> str:
+    """The server's own counters over the run. Its TTFT lacks what lies between client and scheduler."""
+    counts = f"{number(span.generated_tokens)} tokens, {number(span.requests)} requests"
+    return f"{counts}, TTFT {ms(span.ttft_mean_ms)} ms, ITL {ms(span.itl_mean_ms)} ms"
+
+
 def energy_per_token_j(run: Run) -> float | None:
     """Joules per output token over the GPUs of the run; None unless all of them and the tokens are known."""
     energies = [span.energy_j for span in run.environment.gpus if span.energy_j is not None]
@@ -153,10 +166,13 @@ def run_lines(run: Run) -> list[str]:
     found.append(f"{'ms':<10}  {'mean':>8} {'p50':>8} {'p90':>8} {'p99':>8}         n")
     for title, count, *values in quantile_rows(run):
         found.append(f"{title:<10}  {' '.join(f'{value:>8}' for value in values)} {count:>9}")
-    found += [f"{gpu_line(span)}" for span in environment.gpus]
-    client = run.client
-    check = f"loop lag p99 {ms(client.loop_lag_ms_p99)} ms, send delay p99 {ms(client.send_delay_ms_p99)} ms"
-    found.append(f"client      {check}, CPU {percent(client.cpu_percent)} of a core")
+    if environment.server is not None:
+        found.append(f"its counts  {server_line(environment.server)}")
+    found += [gpu_line(span) for span in environment.gpus]
+    joules = energy_per_token_j(run)
+    if joules is not None:
+        found.append(f"energy      {significant(joules)} J per output token on the GPUs")
+    found.append(f"client      {client_line(run)}")
     found += [f"error       {error.count} x {error.kind}: {error.example}" for error in run.requests.errors]
     return found + [gate_line(gate) for gate in run.gates]
 
@@ -289,11 +305,9 @@ def _newest(run: Run) -> list[str]:
     joules = energy_per_token_j(run)
     if joules is not None:
         facts.append(f"{significant(joules)} J per output token on the GPUs")
-    client = run.client
-    facts.append(
-        f"client: loop lag p99 {ms(client.loop_lag_ms_p99)} ms, send delay p99 {ms(client.send_delay_ms_p99)} ms, "
-        f"CPU {percent(client.cpu_percent)} of a core"
-    )
+    if run.environment.server is not None:
+        facts.append(f"the server's own counts: {server_line(run.environment.server)}")
+    facts.append(f"client: {client_line(run)}")
     facts += [gpu_line(span) for span in run.environment.gpus]
     facts += [gate_line(gate) for gate in run.gates]
     facts += [f"{error.count} x {error.kind}: {error.example}" for error in run.requests.errors]

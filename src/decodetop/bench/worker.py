@@ -180,8 +180,9 @@ class Worker:
         elapsed_s = (self._now() - self._began_ns) / 1e9
         if self._live is None:
             return Tick(phase=phase, elapsed_s=elapsed_s)
-        if phase == "measuring" and self._indices.left == 0:
-            phase = "draining"
+        under_way = len(self._load.under_way) if self._load is not None else 0
+        if phase == "measuring" and self._indices.left == 0 and under_way < self.job.plan.streams:
+            phase = "draining"  # the last requests, at fewer streams than asked for
         return self._live.tick(phase, elapsed_s, self._lag.p99_ms)
 
     def _result(self) -> Result:
