@@ -213,12 +213,65 @@ class Parsing(msgspec.Struct, frozen=True, kw_only=True):
     eta_s: float | None = None
 
 
+CAPTURE_STEPS = 20
+"""Forward passes asked for; first and last can't be used, and the engine needs one to begin."""
+
+CAPTURE_COSTS = "Profiled steps are slower, and serving stalls while the server writes the trace."
+
+CapturePhase = Literal["preparing", "measuring", "loading", "profiling", "waiting", "reading"]
+
+CAPTURE_PHASES: dict[CapturePhase, str] = {
+    "preparing": "looking at the server",
+    "measuring": "measuring the ITL without the profiler",
+    "loading": "starting the load",
+    "profiling": "profiling",
+    "waiting": "waiting for the trace files",
+    "reading": "reading the traces",
+}
+
+
+class Capturing(msgspec.Struct, frozen=True, kw_only=True):
+    """A live server being profiled. `since_ns` is session time at which the phase began.
+
+    `streams` are ours, `others` requests of somebody else were running when it began (None = not known).
+    `itl_ms` is that of the same load without the profiler. `ranks_wanted` None = how many is not known.
+    """
+
+    endpoint: str
+    phase: CapturePhase
+    since_ns: int
+    steps: int
+    streams: int | None = None
+    others: int | None = None
+    itl_ms: float | None = None
+    ranks_written: int = 0
+    ranks_wanted: int | None = None
+
+
+class LeftProfiling(msgspec.Struct, frozen=True, kw_only=True):
+    """A server whose profiler may still run, for the capture that started it died. `since_wall_ns` is epoch ns."""
+
+    endpoint: str
+    engine: str
+    host: str
+    since_wall_ns: int
+
+
+class Taking(msgspec.Struct, frozen=True, kw_only=True):
+    """How the capture of a live server goes. `error` is why the last one brought nothing."""
+
+    progress: Capturing | None = None
+    error: str | None = None
+    left: LeftProfiling | None = None
+
+
 class StepsReading(Reading, frozen=True, kw_only=True):
     """`captures` newest first; the first is the one shown."""
 
     captures: tuple[Capture, ...] = ()
     parsing: Parsing | None = None
     last_error: str | None = None
+    taking: Taking = Taking()
 
 
 class OpenTrace(Command, frozen=True, kw_only=True):
@@ -229,3 +282,22 @@ class OpenTrace(Command, frozen=True, kw_only=True):
 
 class CancelParsing(Command, frozen=True, kw_only=True):
     """Stop reading the trace under way."""
+
+
+class CaptureSteps(Command, frozen=True, kw_only=True):
+    """Profile `steps` decode steps of `endpoint` (None = the current server) and read the traces.
+
+    `load` streams are started for it. None = none where requests are running already, else one.
+    """
+
+    touches = True
+
+    endpoint: str | None = None
+    load: int | None = None
+    steps: int = CAPTURE_STEPS
+
+
+class StopCapture(Command, frozen=True, kw_only=True):
+    """Stop the capture under way; when there is none, the profiler that a dead one left running."""
+
+    touches = True

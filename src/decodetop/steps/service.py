@@ -9,7 +9,7 @@ from decodetop.core.engine import Context
 from decodetop.core.sample import Command, Notice
 from decodetop.errors import DataError, DecodetopError, TraceError
 from decodetop.steps.launch import parse
-from decodetop.steps.reading import CancelParsing, Capture, OpenTrace, Parsing, StepsReading, StepsReport
+from decodetop.steps.reading import CancelParsing, Capture, OpenTrace, Parsing, StepsReading, StepsReport, Taking
 from decodetop.steps.store import CaptureStore, capture_id, made_wall_ns
 from decodetop.steps.wire import Job
 
@@ -24,7 +24,18 @@ class StepsService:
         self._store = CaptureStore(folder)
         self._parsing: Parsing | None = None
         self._last_error: str | None = None
+        self._taking = Taking()
         self._task: asyncio.Task[StepsReport] | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a trace is being read."""
+        return self._task is not None
+
+    def tell(self, taking: Taking, context: Context) -> None:
+        """Show how the capture of a live server goes; the flow that makes it says so."""
+        self._taking = taking
+        self._emit(context)
 
     async def run(self, context: Context) -> None:
         self._store.load()
@@ -88,5 +99,7 @@ class StepsService:
         self._emit(context)
 
     def _emit(self, context: Context) -> None:
-        captures = self._store.captures
-        context.emit(self.source, StepsReading(captures=captures, parsing=self._parsing, last_error=self._last_error))
+        reading = StepsReading(
+            captures=self._store.captures, parsing=self._parsing, last_error=self._last_error, taking=self._taking
+        )
+        context.emit(self.source, reading)
