@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from decodetop_tui.app import Face
+from decodetop_tui.app import PANES
+from decodetop_tui.face import Face
 from textual.pilot import Pilot
 
 from decodetop.config import Settings
@@ -74,11 +75,11 @@ async def desk(
     state: State | None = None, size: tuple[int, int] = (120, 40), settings: Settings | None = None, **more: Any
 ) -> AsyncIterator[Desk]:
     """`more` goes into the settings; `modules` replaces the panes."""
-    modules = {"modules": more.pop("modules")} if "modules" in more else {}
+    modules = more.pop("modules", PANES)
     more.setdefault("investigation", Path("/nonexistent/investigation"))
     more.setdefault("config_path", Path("/nonexistent/config.toml"))
     feed = FakeFeed(states.box() if state is None else state)
-    face = Face(feed, settings or Settings(**more), fps=0, **modules)
+    face = Face(feed, settings or Settings(**more), modules, fps=0)
     async with face.run_test(size=size) as pilot:
         await pilot.pause()
         yield Desk(face, feed, pilot)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from decodetop.bench.reading import MarkBaseline, StartBench, StopBench
 from decodetop.core.source import Record, RecordReading, Refresh, ReplayReading, ReplaySpeed, Seek, SetRate
 from decodetop.core.state import State
 from decodetop.server.reading import ChooseServer
 from decodetop.steps.reading import CancelParsing, OpenTrace, Parsing, StepsReading
-from decodetop.todo.reading import AddTodo, EditTodo, MoveTodo, UndoTodo
+from decodetop.todo.reading import AddTodo, EditTodo, MoveTodo, RedoTodo, UndoTodo
 from decodetop_tui.keys import ACTIONS, FOOTER_MOST, hints
 from decodetop_tui.layout import NAMES
 from decodetop_tui.pane import Pane
@@ -131,6 +132,16 @@ async def test_seeking_works_in_a_replay_only() -> None:
         assert d.sent == [] and "works in a replay" in d.footer
 
 
+async def test_a_tape_takes_no_command_and_every_key_says_so() -> None:
+    async with desk(replaying()) as d:
+        for pane, key in (("todo", "x"), ("todo", "a"), ("bench", "B"), ("bench", "s"), ("steps", "o"), ("gpu", "S")):
+            d.face.focus_pane(pane)
+            await d.press(key)
+            assert "this is a tape" in d.footer, key
+        await d.press("4", "enter")
+        assert d.face.zoomed and d.sent == []
+
+
 async def test_filter_narrows_the_pane_and_escape_takes_it_away() -> None:
     async with desk() as d:
         await d.press("3", "/")
@@ -172,6 +183,15 @@ async def test_todo_keys_send_commands_for_the_item_under_the_cursor() -> None:
             MoveTodo(id="t2", by=-1),
             UndoTodo(),
         ]
+
+
+async def test_redo_needs_something_taken_back() -> None:
+    async with desk() as d:
+        await d.press("U")
+        assert d.sent == [] and "nothing to redo" in d.footer
+        await d.show(states.put(d.feed.latest, {"todo": replace(states.todos(), redo_depth=1)}, 61))
+        await d.press("U")
+        assert d.sent == [RedoTodo()]
 
 
 async def test_the_same_status_again_is_pending() -> None:

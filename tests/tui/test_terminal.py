@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,23 @@ def test_a_tick_stays_within_its_bytes(tmp_path: Path, colours: str) -> None:
             terminal.settle()
             assert 0 < len(terminal.raw) <= BUDGET_BYTES
         assert terminal.shows("8x H200") and terminal.shows("dense-8b")
+
+
+@pytest.mark.parametrize(
+    ("env", "allowed"),
+    [
+        ({"NO_COLOR": "1"}, r"0|1|2|4|7|39|49"),
+        ({"TERM": "linux", "COLORTERM": ""}, r"0|1|2|4|7|39|49|3[0-7]|4[0-7]|9[0-7]|10[0-7]"),
+    ],
+    ids=["NO_COLOR", "16 colours"],
+)
+def test_the_terminal_gets_no_colour_it_does_not_want(tmp_path: Path, env: dict[str, str], allowed: str) -> None:
+    with Terminal(program("steps", tmp_path), env=env) as terminal:
+        terminal.until(lambda t: t.shows("5 decode step") and t.shows("b bench"))
+        terminal.settle()
+        codes = {code for sgr in re.findall(rb"\x1b\[([\d;]*)m", terminal.raw) for code in sgr.decode().split(";")}
+        assert {"1", "2"} <= codes
+        assert [code for code in codes if not re.fullmatch(allowed, code)] == []
 
 
 def test_what_stands_on_the_screen_is_what_was_drawn_at_once(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from decodetop_tui.app import Face
+    from decodetop_tui.face import Face
 
 QUIT = "quit"
 GROUPS = ("move", "look", "todo", "bench", "steps", "server", "record", "program")

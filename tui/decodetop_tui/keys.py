@@ -5,6 +5,7 @@ To add a key: write the function in `acts/`, add a row here. Nothing else knows 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from decodetop_tui.acts import bench, enter, look, output, replay, server, steps, todo
@@ -12,7 +13,7 @@ from decodetop_tui.keymap import Action, Keymap
 from decodetop_tui.layout import NAMES
 
 if TYPE_CHECKING:
-    from decodetop_tui.app import Face
+    from decodetop_tui.face import Face
 
 PAGE_HELP = "by a screenful"
 
@@ -71,56 +72,28 @@ _LOOK = (
     Action("theme", ("T",), "next theme", "night, paper, okabe, mono, ansi and your own", "look", look.next_theme),
 )
 
+
+def _on_item(
+    id: str, key: str, title: str, help: str, run: Callable[[Face], None], footer: int = 0, word: str = ""
+) -> Action:
+    """An edit of the item under the cursor."""
+    return Action(id, (key,), title, help, "todo", run, replay.live(todo.on_item), footer, word)
+
+
+_CAN_ADD, _CAN_UNDO, _CAN_REDO = (replay.live(when) for when in (todo.has_list, todo.can_undo, todo.can_redo))
+_ADD = "add an item to the investigation"
+
 _TODO = (
-    Action(
-        "todo-add",
-        ("a",),
-        "add todo",
-        "add an item to the investigation",
-        "todo",
-        todo.add,
-        todo.has_list,
-        60,
-        "add todo",
-    ),
-    Action(
-        "todo-tick",
-        ("x",),
-        "tick todo",
-        "completed, or pending again",
-        "todo",
-        todo.set_status("completed"),
-        todo.on_item,
-        75,
-        "tick",
-    ),
-    Action(
-        "todo-start",
-        ("i",),
-        "start todo",
-        "in progress, or pending again",
-        "todo",
-        todo.set_status("in_progress"),
-        todo.on_item,
-        74,
-        "start",
-    ),
-    Action(
-        "todo-cancel",
-        ("X",),
-        "cancel todo",
-        "cancelled, or pending again",
-        "todo",
-        todo.set_status("cancelled"),
-        todo.on_item,
-    ),
-    Action("todo-edit", ("e",), "edit todo", "change its words", "todo", todo.edit, todo.on_item, 73, "edit"),
-    Action(
-        "todo-priority", ("!",), "priority", "high, medium, low and round again", "todo", todo.priority, todo.on_item
-    ),
-    Action("todo-down", ("J",), "move todo down", "later in the list", "todo", todo.move(1), todo.on_item),
-    Action("todo-up", ("K",), "move todo up", "earlier in the list", "todo", todo.move(-1), todo.on_item),
-    Action("undo", ("u",), "undo", "take back the last edit made here", "todo", todo.undo, todo.can_undo),
+    Action("todo-add", ("a",), "add todo", _ADD, "todo", todo.add, _CAN_ADD, 60, "add todo"),
+    _on_item("todo-tick", "x", "tick todo", "completed, or pending again", todo.set_status("completed"), 75, "tick"),
+    _on_item("todo-start", "i", "start todo", "in progress, or pending", todo.set_status("in_progress"), 74, "start"),
+    _on_item("todo-cancel", "X", "cancel todo", "cancelled, or pending again", todo.set_status("cancelled")),
+    _on_item("todo-edit", "e", "edit todo", "change its words", todo.edit, 73, "edit"),
+    _on_item("todo-priority", "!", "priority", "high, medium, low and round again", todo.priority),
+    _on_item("todo-down", "J", "move todo down", "later in the list", todo.move(1)),
+    _on_item("todo-up", "K", "move todo up", "earlier in the list", todo.move(-1)),
+    Action("undo", ("u",), "undo", "take back the last edit made here", "todo", todo.undo, _CAN_UNDO),
+    Action("redo", ("U",), "redo", "make it again", "todo", todo.redo, _CAN_REDO),
 )
 
 _WORK = (
@@ -141,7 +114,7 @@ _WORK = (
         "the benchmark (asks), or a trace being read",
         "bench",
         bench.stop,
-        bench.can_stop,
+        replay.live(bench.can_stop),
         95,
         "stop",
     ),
@@ -152,7 +125,7 @@ _WORK = (
         "compare others with this run",
         "bench",
         bench.baseline,
-        bench.on_run,
+        replay.live(bench.on_run),
         70,
         "baseline",
     ),
@@ -163,6 +136,7 @@ _WORK = (
         "read a profiler trace, all ranks together",
         "steps",
         steps.open_trace,
+        replay.live(),
         footer=40,
         word="open trace",
     ),
@@ -173,7 +147,7 @@ _WORK = (
         "which one screen, gates and report mean",
         "server",
         server.choose,
-        server.any_server,
+        replay.live(server.any_server),
     ),
 )
 
@@ -199,7 +173,7 @@ _RECORD = (
         "write a tape of all samples, or stop",
         "record",
         output.record,
-        replay.not_in_replay,
+        replay.live(),
     ),
     Action("seek-back", ("[",), "back 10 s", "in a replay", "record", replay.seek(-10), replay.in_replay, 91, "-10 s"),
     Action("seek-on", ("]",), "on 10 s", "in a replay", "record", replay.seek(10), replay.in_replay, 90, "+10 s"),

@@ -10,9 +10,12 @@ from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
 from decodetop.core.feed import Feed
 from decodetop.core.pipe import PipeSource
+from decodetop.core.sample import Sample
 from decodetop.core.source import Source
 from decodetop.errors import UsageError
 from decodetop.flows.catalog import codec
+
+log = logging.getLogger("decodetop.feed")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -64,4 +67,10 @@ def show(source: Source, settings: Settings) -> int:
 
     # without a handler of ours Python writes warnings to stderr, which is where the screen is drawn
     logging.getLogger("decodetop").addHandler(logging.NullHandler())
-    return run_screen(Feed(source), settings)
+    return run_screen(Feed(source, _log_failure), settings)
+
+
+def _log_failure(sample: Sample) -> None:
+    """What a source could not do, for `--log`."""
+    if sample.failure is not None:
+        log.warning("%s: %s: %s", sample.source, sample.failure.kind, sample.failure.message)

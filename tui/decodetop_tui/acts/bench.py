@@ -9,7 +9,7 @@ from decodetop.steps.reading import CancelParsing, StepsReading
 from decodetop_tui.screens.confirm import Confirm
 
 if TYPE_CHECKING:
-    from decodetop_tui.app import Face
+    from decodetop_tui.face import Face
 
 PRESET = "preset:"
 RUN = "run:"

@@ -9,13 +9,15 @@ from decodetop.steps.reading import StepsReading
 from decodetop_tui.acts import bench, server, steps
 
 if TYPE_CHECKING:
-    from decodetop_tui.app import Face
+    from decodetop_tui.face import Face
 
 
 def enter(face: Face) -> None:
     row = face.pane.cursor or ""
     name = face.focused_name
-    if name == "bench" and row.startswith(bench.PRESET):
+    if face.lookout.replaying is not None:
+        face.set_zoom(True)  # a tape takes no command
+    elif name == "bench" and row.startswith(bench.PRESET):
         bench.start(face, row.removeprefix(bench.PRESET))
     elif name == "steps" and _no_capture(face):
         steps.open_trace(face)

@@ -12,7 +12,7 @@ from decodetop_tui.screens.help import Help
 from decodetop_tui.screens.line import AskLine
 
 if TYPE_CHECKING:
-    from decodetop_tui.app import Face
+    from decodetop_tui.face import Face
 
 RATES = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Factors on every probe's period."""

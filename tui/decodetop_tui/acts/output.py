@@ -14,7 +14,7 @@ from decodetop.core.source import Record, RecordReading
 from decodetop.errors import DataError
 
 if TYPE_CHECKING:
-    from decodetop_tui.app import Face
+    from decodetop_tui.face import Face
 
 
 def write_report(face: Face) -> None:

@@ -9,7 +9,7 @@ from decodetop_tui.headline import server_name
 from decodetop_tui.screens.choose import Choice, Choose
 
 if TYPE_CHECKING:
-    from decodetop_tui.app import Face
+    from decodetop_tui.face import Face
 
 
 def any_server(face: Face) -> str | None:

@@ -8,7 +8,7 @@ from decodetop.steps.reading import OpenTrace
 from decodetop_tui.screens.files import PickTrace
 
 if TYPE_CHECKING:
-    from decodetop_tui.app import Face
+    from decodetop_tui.face import Face
 
 
 def open_trace(face: Face) -> None:

@@ -9,7 +9,7 @@ from decodetop.todo.reading import PRIORITIES, AddTodo, EditTodo, MoveTodo, Redo
 from decodetop_tui.screens.line import AskLine
 
 if TYPE_CHECKING:
-    from decodetop_tui.app import Face
+    from decodetop_tui.face import Face
 
 
 def reading(face: Face) -> TodoReading | None:
@@ -39,8 +39,13 @@ def can_undo(face: Face) -> str | None:
     return None if seen is not None and seen.undo_depth > 0 else "nothing to undo"
 
 
+def can_redo(face: Face) -> str | None:
+    seen = reading(face)
+    return None if seen is not None and seen.redo_depth > 0 else "nothing to redo"
+
+
 def add(face: Face) -> None:
-    """Ask for the words; a leading ! makes it high, a trailing one low priority is not guessed: `!` cycles it."""
+    """Ask for the words; it comes last, with middle priority."""
     face.focus_pane("todo")
 
     def use(text: str | None) -> None:

@@ -1,0 +1,239 @@
+"""The Textual app: puts the pieces together. What keys do lives in `acts/`, what panes show in `panes/`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from textual import events
+from textual.app import App, ComposeResult
+from textual.geometry import Size
+
+from decodetop.config import Settings, default_config_path
+from decodetop.core.sample import Command, Notice
+from decodetop.core.state import State
+from decodetop_tui import keymap, keys, terminal, theme
+from decodetop_tui.acts.bench import running
+from decodetop_tui.feed import FRAMES_PER_SECOND, FeedLike, Lookout
+from decodetop_tui.headline import Situation
+from decodetop_tui.layout import NAMES
+from decodetop_tui.pane import Pane, PaneModule
+from decodetop_tui.screens import modal
+from decodetop_tui.screens.confirm import Confirm
+from decodetop_tui.screens.modal import Modal
+from decodetop_tui.stage import Stage
+from decodetop_tui.thrift import Thrift
+
+T = TypeVar("T")
+
+
+def theme_folder(settings: Settings) -> Path:
+    """Where the operator's own themes lie: beside the settings file."""
+    return (settings.config_path or default_config_path()).parent / "themes"
+
+
+class Face(App[int], inherit_bindings=False):
+    """`fps` 0 draws only when `show_state` is called."""
+
+    CSS = f"""
+    Screen {{ overflow: hidden; background: $background; }}
+    Painted {{ background: $background; color: $foreground; }}
+    {modal.STYLES}
+    """
+    TITLE = "decodetop"
+    ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = None
+
+    def __init__(
+        self,
+        feed: FeedLike,
+        settings: Settings,
+        modules: Mapping[str, PaneModule],
+        *,
+        fps: float = FRAMES_PER_SECOND,
+    ) -> None:
+        self.themes = theme.find(theme_folder(settings))
+        chosen, self._theme_word = self.themes.pick(
+            settings.theme, no_color="NO_COLOR" in os.environ, sixteen=terminal.few_colours(os.environ)
+        )
+        self.palette = theme.Palette(chosen)
+        self.thrift = Thrift()
+        # how NO_COLOR is kept is settled when Textual's app is made: a theme of attributes must be known by then
+        super().__init__(driver_class=terminal.sparing(self.thrift), ansi_color=chosen.ansi or None)
+        self.settings = settings
+        self.lookout = Lookout(feed)
+        self.focused_name = NAMES[0]
+        self.zoomed = False
+        self.factor = 1.0
+        self.replay_speed = 1.0
+        self.trace_folder = str(Path.cwd())
+        self.actions = keys.ACTIONS
+        self.cells = Size(0, 0)
+        self.keymap = keymap.build(self.actions, settings.keys)
+        self._feed, self._fps = feed, fps
+        self._running_loop: asyncio.AbstractEventLoop | None = None
+        self.stage = Stage(modules, self.palette)
+
+    @property
+    def panes(self) -> Mapping[str, Pane]:
+        return self.stage.panes
+
+    @property
+    def pane(self) -> Pane:
+        """The one in focus."""
+        return self.panes[self.focused_name]
+
+    # what actions use
+
+    def submit(self, command: Command) -> None:
+        self._feed.submit(command)
+
+    def say(self, message: str, level: str = "info", hint: str = "") -> None:
+        """Show a word in the footer for a while."""
+        self.lookout.say(Notice(level=cast(Any, level), message=message, hint=hint))
+        self.draw_footer()
+
+    def ask(self, screen: Modal[T], use: Callable[[T | None], None]) -> None:
+        """Open a window over the dashboard; `use` gets its answer."""
+        self.push_screen(screen, use)
+
+    def perform(self, action: keymap.Action) -> None:
+        """Do it, or say why it can't be done here and now."""
+        why = action.when(self)
+        if why is not None:
+            self.say(f"{action.title}: {why}", "warning")
+        else:
+            action.run(self)
+
+    def focus_pane(self, name: str) -> None:
+        self.focused_name = name
+        self.draw()
+
+    def set_zoom(self, zoomed: bool) -> None:
+        self.zoomed = zoomed
+        self.draw()
+
+    def load_themes(self) -> None:
+        """Read them again."""
+        self.themes = theme.find(theme_folder(self.settings))
+
+    def use_theme(self, chosen: theme.Theme) -> None:
+        self.palette.use(chosen)
+        self.register_theme(chosen.for_textual())
+        self.theme = chosen.name
+        self.ansi_color = None  # from now on as the theme says
+        self.stage.repaint()
+
+    def ask_quit(self) -> None:
+        if not running(self):
+            self.exit(0)
+            return
+        question = Confirm("Quit while a benchmark runs?", "It is stopped; what is finished is kept.")
+        self.ask(question, lambda yes: self.exit(0) if yes else None)
+
+    def leave_soon(self) -> None:
+        """May be called from a signal handler, before the app runs and while its loop is busy."""
+        if self._running_loop is not None:
+            self._running_loop.call_soon_threadsafe(self.exit, 0)
+
+    async def action_quit(self) -> None:
+        self.ask_quit()
+
+    # drawing
+
+    def show_state(self, state: State) -> None:
+        """Draw this state now."""
+        self.lookout.show(state)
+        self.draw()
+
+    def tick(self) -> None:
+        """One frame: what is new is drawn, unless a window is open."""
+        if not self.is_headless and terminal.gone():
+            self.exit(0)
+            return
+        if set(self.lookout.live.lanes) == {"engine"}:
+            self.exit(1)  # it ended before it said anything: `run` tells why
+            return
+        toast = self.lookout.toast
+        if self.lookout.hear() and not self.settings.quiet:
+            self.bell()
+        self.lookout.fade()
+        if self.lookout.look():
+            self.draw()
+        elif self.lookout.toast is not toast:
+            self.draw_footer()
+
+    def redraw(self) -> None:
+        """Send the whole screen again: something else may have written on it."""
+        self.thrift.forget()
+        self.stage.settle()
+        self.draw()
+        self.stage.repaint()
+
+    def draw(self) -> None:
+        """Draw everything; under a window nothing is drawn."""
+        if self.windowed or not self.stage.footer.is_mounted:
+            return
+        situation = Situation(
+            frozen=self.lookout.frozen,
+            readonly=self.settings.readonly,
+            period_s=self.settings.rate_s * self.factor,
+            help_key=self.keymap.first("help"),
+        )
+        self.stage.draw(self.lookout.state, situation, self.cells, self.focused_name, self.zoomed)
+        self.draw_footer()
+
+    def draw_footer(self) -> None:
+        toast = self.lookout.toast
+        self.stage.draw_footer(keys.hints(self, self.keymap), None if toast is None else toast.notice, self.cells.width)
+
+    @property
+    def windowed(self) -> bool:
+        """Whether a window is open over the dashboard."""
+        return len(self.screen_stack) > 1
+
+    # what Textual calls
+
+    def compose(self) -> ComposeResult:
+        yield from self.stage.widgets
+
+    def on_mount(self) -> None:
+        self._running_loop = asyncio.get_running_loop()
+        self.cells = self.size
+        self.use_theme(self.palette.theme)
+        words = [*self.keymap.problems, *self.themes.problems, *([self._theme_word] if self._theme_word else [])]
+        if words:
+            self.say(words[0], "warning", f"and {len(words) - 1} more" if len(words) > 1 else "")
+        if self._fps > 0:
+            self.set_interval(1 / self._fps, self.tick)
+        self.draw()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Comes before Textual takes the size itself, so the event's counts."""
+        self.cells = event.size
+        self.stage.settle()
+        self.draw()
+
+    def on_key(self, event: events.Key) -> None:
+        if self.windowed:
+            return
+        event.stop()
+        event.prevent_default()
+        name = keymap.name_of(event.key, event.character)
+        action = self.keymap.by_key.get(name)
+        if name == "ctrl+c":
+            self.ask_quit()
+        elif action is not None:
+            self.lookout.toast = self.lookout.toast if action.id == "back" else None
+            self.perform(action)
+
+    def on_pane_clicked(self, event: Pane.Clicked) -> None:
+        event.pane.cursor = event.row or event.pane.cursor
+        self.focus_pane(event.pane.pane_name)
+
+    def on_pane_wheeled(self, event: Pane.Wheeled) -> None:
+        event.pane.move(event.by)
+        self.draw()
