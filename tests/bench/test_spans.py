@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from decodetop.bench.reading import GpuSpan
 from decodetop.bench.spans import gpu_spans, server_span
+from decodetop.core.clock import SECOND_NS
 from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading
 from decodetop.server.reading import Counters, Server, ServerProcess
 
 
 def reading(*gpus: Gpu) -> GpuReading:
     return GpuReading(gpus=gpus)
+
+
+def spans(readings: Sequence[GpuReading], server: Server | None = None) -> tuple[GpuSpan, ...]:
+    """Readings a second apart."""
+    return gpu_spans([(n * SECOND_NS, one) for n, one in enumerate(readings)], server)
 
 
 def gpu(index: int = 0, **fields: Any) -> Gpu:
@@ -29,8 +37,8 @@ def test_means_and_edges() -> None:
         reading(gpu(sm_clock_mhz=clock, power_w=600.0, temperature_c=50.0 + n, energy_j=1000.0 + 600 * n))
         for n, clock in enumerate(clocks)
     ]
-    (span,) = gpu_spans(readings, None)
-    assert (span.n, span.sm_clock_mhz_mean, span.sm_clock_mhz_min) == (8, sum(clocks) / 8, 1500)
+    (span,) = spans(readings, None)
+    assert (span.n, span.sm_clock_mhz_mean, span.sm_clock_mhz_min) == (8, sum(clocks[1:]) / 7, 1500)
     assert (span.sm_clock_mhz_start, span.sm_clock_mhz_end) == (1980, 1500)
     assert (span.power_w_mean, span.energy_j, span.temperature_c_max) == (600.0, 4200.0, 57.0)
     assert span.dram_bandwidth_percent_mean is None and span.pcie_gen_min is None
@@ -39,10 +47,20 @@ def test_means_and_edges() -> None:
 def test_idle_samples_do_not_count_for_the_fall_of_the_clock() -> None:
     idle = [reading(gpu(sm_clock_mhz=345, utilization_percent=0.0))]
     busy = [reading(gpu(sm_clock_mhz=1980, utilization_percent=90.0)) for _ in range(3)]
-    (span,) = gpu_spans(idle + busy + idle, None)
+    (span,) = spans(idle + busy + idle, None)
     assert (span.sm_clock_mhz_start, span.sm_clock_mhz_end, span.sm_clock_mhz_min) == (1980, 1980, 345)
-    (one,) = gpu_spans(busy[:1], None)
+    (one,) = spans(busy[:1], None)
     assert one.sm_clock_mhz_start is None  # one sample is no course
+
+
+def test_means_are_over_time_and_leave_out_what_was_before_the_run() -> None:
+    """On an H200 a run of five seconds read 44 % by plain mean of eight samples where 62 % was moved."""
+    seen = [(0, 0.0), (1, 62.0), (2, 62.0), (5, 62.0), (5.1, 20.0)]
+    readings = [(int(t * SECOND_NS), reading(gpu(dram_bandwidth_percent=percent))) for t, percent in seen]
+    (span,) = gpu_spans(readings, None)
+    assert span.dram_bandwidth_percent_mean == pytest.approx((5 * 62 + 0.1 * 20) / 5.1)
+    (alone,) = gpu_spans(readings[1:2], None)
+    assert alone.dram_bandwidth_percent_mean == 62
 
 
 def test_reasons_gather_and_lost_samples_are_left_out() -> None:
@@ -51,22 +69,22 @@ def test_reasons_gather_and_lost_samples_are_left_out() -> None:
         reading(gpu(event_reasons=0x20, pcie_gen=5)),
         reading(gpu(state="lost", event_reasons=0x80, pcie_gen=0)),
     ]
-    (span,) = gpu_spans(readings, None)
+    (span,) = spans(readings, None)
     assert (span.event_reasons, span.n, span.pcie_gen_min) == (0x24, 2, 1)
 
 
 def test_only_the_servers_gpus_and_none_for_a_server_elsewhere() -> None:
     readings = [reading(gpu(0), gpu(1), gpu(2))]
-    assert [span.index for span in gpu_spans(readings, None)] == [0, 1, 2]
-    assert [span.index for span in gpu_spans(readings, server(gpu_indices=(2,)))] == [2]
-    assert gpu_spans(readings, server(local=False)) == ()
+    assert [span.index for span in spans(readings, None)] == [0, 1, 2]
+    assert [span.index for span in spans(readings, server(gpu_indices=(2,)))] == [2]
+    assert spans(readings, server(local=False)) == ()
 
 
 def test_foreign_processes() -> None:
     def of(*pids: int) -> tuple[int, ...]:
         processes = tuple(GpuProcess(pid=pid) for pid in pids)
         ours = server(root_pid=10, processes=(ServerProcess(pid=11, role="scheduler", title="x"),))
-        return gpu_spans([reading(gpu(processes=processes))], ours)[0].foreign_pids
+        return spans([reading(gpu(processes=processes))], ours)[0].foreign_pids
 
     assert of(11, 99) == (99,)
     assert of(10, 11) == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from decodetop.bench.reading import GpuSpan, ServerSpan
@@ -14,18 +15,25 @@ EDGE = 4
 BUSY_PERCENT = 1.0
 
 
-def gpu_spans(readings: Sequence[GpuReading], server: Server | None) -> tuple[GpuSpan, ...]:
-    """One span per GPU of the server (of the box, if the server's are not known); none for a server elsewhere."""
+Seen = tuple[int, Gpu]
+"""A GPU's figures and when they were read, ns."""
+
+
+def gpu_spans(readings: Sequence[tuple[int, GpuReading]], server: Server | None) -> tuple[GpuSpan, ...]:
+    """One span per GPU of the server (of the box, if the server's are not known); none for a server elsewhere.
+
+    `readings` are (ns, reading), the first from just before the run: the counters start there, the means after it.
+    """
     if server is not None and not server.local:
         return ()
     wanted = server.gpu_indices if server is not None else None
     ours = frozenset(_pids(server)) if server is not None else frozenset()
-    found: dict[int, list[Gpu]] = {}
-    for reading in readings:
+    found: dict[int, list[Seen]] = {}
+    for t_ns, reading in readings:
         for gpu in reading.gpus:
             if gpu.state == "ok" and (wanted is None or gpu.index in wanted):
-                found.setdefault(gpu.index, []).append(gpu)
-    return tuple(_gpu_span(index, gpus, ours) for index, gpus in sorted(found.items()))
+                found.setdefault(gpu.index, []).append((t_ns, gpu))
+    return tuple(_gpu_span(index, seen, ours) for index, seen in sorted(found.items()))
 
 
 def _pids(server: Server) -> list[int]:
@@ -33,7 +41,8 @@ def _pids(server: Server) -> list[int]:
     return pids if server.root_pid is None else [*pids, server.root_pid]
 
 
-def _gpu_span(index: int, gpus: Sequence[Gpu], ours: frozenset[int]) -> GpuSpan:
+def _gpu_span(index: int, seen: Sequence[Seen], ours: frozenset[int]) -> GpuSpan:
+    gpus = [gpu for _, gpu in seen]
     clocks = [gpu.sm_clock_mhz for gpu in gpus if gpu.sm_clock_mhz is not None]
     busy = [gpu.sm_clock_mhz for gpu in gpus if gpu.sm_clock_mhz is not None and _busy(gpu)]
     energies = [gpu.energy_j for gpu in gpus if gpu.energy_j is not None]
@@ -46,16 +55,16 @@ def _gpu_span(index: int, gpus: Sequence[Gpu], ours: frozenset[int]) -> GpuSpan:
     return GpuSpan(
         index=index,
         n=len(gpus),
-        sm_clock_mhz_mean=_mean(clocks),
+        sm_clock_mhz_mean=_mean(seen, "sm_clock_mhz"),
         sm_clock_mhz_min=min(clocks, default=None),
-        sm_clock_mhz_start=_mean(busy[:quarter]) if enough else None,
-        sm_clock_mhz_end=_mean(busy[-quarter:]) if enough else None,
-        mem_clock_mhz_mean=_mean([gpu.mem_clock_mhz for gpu in gpus]),
-        power_w_mean=_mean([gpu.power_w for gpu in gpus]),
+        sm_clock_mhz_start=sum(busy[:quarter]) / quarter if enough else None,
+        sm_clock_mhz_end=sum(busy[-quarter:]) / quarter if enough else None,
+        mem_clock_mhz_mean=_mean(seen, "mem_clock_mhz"),
+        power_w_mean=_mean(seen, "power_w"),
         energy_j=energies[-1] - energies[0] if len(energies) > 1 else None,
         temperature_c_max=max((gpu.temperature_c for gpu in gpus if gpu.temperature_c is not None), default=None),
-        utilization_percent_mean=_mean([gpu.utilization_percent for gpu in gpus]),
-        dram_bandwidth_percent_mean=_mean([gpu.dram_bandwidth_percent for gpu in gpus]),
+        utilization_percent_mean=_mean(seen, "utilization_percent"),
+        dram_bandwidth_percent_mean=_mean(seen, "dram_bandwidth_percent"),
         pcie_gen_min=min(gens, default=None),
         event_reasons=reasons,
         foreign_pids=_foreign(gpus, ours),
@@ -75,9 +84,17 @@ def _foreign(gpus: Sequence[Gpu], ours: frozenset[int]) -> tuple[int, ...]:
     return tuple(sorted(seen - ours)) if seen & ours else ()
 
 
-def _mean(values: Sequence[float | int | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _mean(seen: Sequence[Seen], field: str) -> float | None:
+    """Over time: a reading speaks for the time since the one before it, a lone one for all."""
+    parts = [
+        (value, t_ns - before_ns)
+        for (before_ns, _), (t_ns, gpu) in itertools.pairwise([seen[0], *seen] if len(seen) == 1 else seen)
+        if (value := getattr(gpu, field)) is not None
+    ]
+    whole_ns = sum(ns for _, ns in parts)
+    if not whole_ns:
+        return sum(value for value, _ in parts) / len(parts) if parts else None
+    return float(sum(value * ns for value, ns in parts) / whole_ns)
 
 
 def server_span(before: Server | None, after: Server | None) -> ServerSpan | None:

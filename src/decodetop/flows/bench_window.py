@@ -35,7 +35,7 @@ class Window:
     def __init__(self, context: Context, endpoint: str) -> None:
         self._context = context
         self._endpoint = endpoint
-        self._gpus: list[GpuReading] = []
+        self._gpus: list[tuple[int, GpuReading]] = []
         self._before: Server | None = None
         self._after: Server | None = None
         self._unsubscribe: Callable[[], None] | None = None
@@ -47,7 +47,7 @@ class Window:
         await asyncio.gather(fresh(self._context, "server"), fresh(self._context, "gpu"))
         self._before = self._server()
         last = self._context.state.last("gpu", GpuReading)
-        self._gpus = [] if last is None else [last]
+        self._gpus = [] if last is None else [(self._context.clock.now_ns(), last)]
         self._unsubscribe = self._context.subscribe(self._take)
         self.started_wall_ns = self._context.clock.wall_ns()
         self._began_ns = self._context.clock.now_ns()
@@ -93,7 +93,7 @@ class Window:
 
     def _take(self, sample: Sample) -> None:
         if sample.source == "gpu" and isinstance(sample.reading, GpuReading):
-            self._gpus.append(sample.reading)
+            self._gpus.append((sample.t_ns, sample.reading))
 
     def _server(self) -> Server | None:
         return server_at(self._context, self._endpoint)
