@@ -216,6 +216,11 @@ def test_the_key_goes_by_the_environment_of_the_child_alone() -> None:
     assert "DECODETOP_API_KEY" not in os.environ
 
 
+async def test_a_key_that_can_not_be_sent() -> None:
+    with pytest.raises(LoadFailed, match="line break"):
+        await load(completions, key="sk-abc\r\nX-Injected: 1")
+
+
 async def test_nobody_listens() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -77,6 +77,8 @@ def test_a_long_answer_gets_the_time_it_needs_unless_a_time_was_asked_for() -> N
         Overrides(requests=0),
         Overrides(input_tokens=-1),
         Overrides(output_tokens=-5),
+        Overrides(output_tokens=0),
+        Overrides(request_rate_s=0.0),
         Overrides(timeout_s=0.0),
         Overrides(warmup_requests=-1),
         Overrides(shared_prefix_tokens=128),

@@ -13,6 +13,7 @@ from decodetop.bench.reading import Plan
 from decodetop.bench.request import PATHS, Address, Dialect, address, body, head
 from decodetop.bench.wire import Record
 from decodetop.bench.workload import Workload
+from decodetop.errors import UsageError
 
 HOPELESS_S = 300.0
 
@@ -34,8 +35,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target(endpoint: str, key: str | None) -> Target:
-    """Raises UsageError if `endpoint` is no URL."""
+    """Raises UsageError if `endpoint` is no URL, or the key can't stand in a header."""
     where = address(endpoint)
+    if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
+        raise UsageError("the server's key holds a space, a line break or a letter outside ASCII", "check its source")
     return Target(where=where, tls=ssl.create_default_context() if where.tls else None, key=key)
 
 

@@ -80,7 +80,7 @@ class _Talk:
         payload = head(self._aim.where, "GET", "/v1/models", 0, self._aim.key)
         exchange = await self._connection.request(self.plan.api, payload, self.plan.timeout_s)
         if exchange.status in (401, 403):
-            raise self._refusal(exchange)
+            raise self._refusal(exchange, "/v1/models")
         try:
             listed = msgspec.json.decode(exchange.body, type=_Models)
         except msgspec.MsgspecError:
@@ -128,12 +128,12 @@ class _Talk:
         payload = head(self._aim.where, "POST", path, len(text), self._aim.key) + text
         exchange = await self._connection.request(self.plan.api, payload, self.plan.timeout_s)
         if _hopeless(exchange):
-            raise self._refusal(exchange)
+            raise self._refusal(exchange, path)
         return exchange
 
-    def _refusal(self, exchange: Exchange) -> Refused:
+    def _refusal(self, exchange: Exchange, path: str) -> Refused:
         kind, words = exchange.log.fault or ("protocol", "no word why")
-        message = f"{self.plan.endpoint}{PATHS[self.plan.api]} answered {masked(words, self._aim.key)}"
+        message = f"{self.plan.endpoint.removesuffix('/v1')}{path} answered {masked(words, self._aim.key)}"
         if exchange.status in (401, 403):
             hint = "the server wants a key: set DECODETOP_API_KEY, or api_key_file in the settings"
         elif exchange.status in (404, 405, 501):

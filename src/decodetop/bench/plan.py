@@ -108,7 +108,7 @@ def plans_of(preset: Preset, endpoint: str, seed: int, asked: Overrides | None =
     asked = Overrides() if asked is None else asked
     plans = []
     for step, streams in enumerate(preset.streams if asked.streams is None else (asked.streams,)):
-        output_tokens = asked.output_tokens or preset.output_tokens
+        output_tokens = preset.output_tokens if asked.output_tokens is None else asked.output_tokens
         patient_s = max(preset.timeout_s, SECONDS_PER_TOKEN * output_tokens)
         plan = Plan(
             preset=preset.name,

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import sys
 import threading
@@ -237,6 +238,13 @@ async def serve(source: BinaryIO, sink: BinaryIO, key: str | None) -> int:
     return 0
 
 
+def _allow_many_files() -> None:
+    """A connection is a file: as many as the box lets us have."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     try:
         import uvloop
@@ -248,6 +256,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which says SIGTERM
     key = os.environ.pop("DECODETOP_API_KEY", None)
+    _allow_many_files()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(serve(sys.stdin.buffer, sys.stdout.buffer, key))
