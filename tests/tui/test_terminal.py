@@ -62,13 +62,13 @@ def test_what_stands_on_the_screen_is_what_was_drawn_at_once(tmp_path: Path) -> 
         for second in (1, 2, 3):
             terminal.type("R")
             terminal.until(lambda t, at=second: t.shows(f"02:01:0{at}"))  # type: ignore[misc]
-        terminal.type("2\t\t4jj")
+        terminal.type("2\t3jj")
+        terminal.until(lambda t: t.shows("▌ ✗"))
         terminal.settle()
         grown = list(terminal.screen.display)
         terminal.screen.reset()
         terminal.type("r")
-        terminal.settle()
-        assert terminal.screen.display == grown
+        terminal.until(lambda t: t.screen.display == grown)
 
 
 def test_it_follows_the_size_of_the_terminal(tmp_path: Path) -> None:

@@ -137,12 +137,13 @@ def help_screen(face: Face) -> None:
 
 
 def commands(face: Face) -> None:
-    """Every action by name, moving about last; those that can't be done now are dim and say why."""
+    """Every action by name, moving about last; those that can't be done now come after that and say why."""
     choices = []
     for action in sorted(face.actions, key=lambda action: action.group == "move"):
         why = action.when(face)
         note = action.help if why is None else why
         choices.append(Choice(action.id, action.title, note, face.keymap.shown(action.id), dim=why is not None))
+    choices.sort(key=lambda choice: choice.dim)
 
     def run(id: str | None) -> None:
         face.draw()
