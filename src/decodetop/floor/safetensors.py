@@ -1,0 +1,197 @@
+"""Weights from the headers of safetensors files: exact bytes per tensor, without reading a weight.
+
+A header is 8 bytes of length (little endian) and that much JSON: name -> dtype, shape, data_offsets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from decodetop.errors import DataError
+from decodetop.floor.config import read_json
+from decodetop.floor.formats import Compute, Format
+from decodetop.floor.shape import Shape
+from decodetop.floor.weights import Role, Weights
+
+HEADER_MAX_BYTES = 200 << 20
+"""The largest that the format's own library accepts is 100 MB; a damaged file says anything."""
+
+INDEX = "model.safetensors.index.json"
+BITS = {
+    "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U8": 8, "U16": 16,
+    "U32": 32, "U64": 64, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4,
+}  # fmt: skip
+
+_NAMES = {"BF16": "bf16", "F16": "fp16", "F32": "fp32", "U8": "packed 4 bit", "I32": "packed integers", "I8": "int8"}
+_VISION = re.compile(r"(^|\.)(visual|vision\w*|audio\w*|multi_modal\w*|mm_\w+|image_\w+|embed_vision|aligner)(\.|$)")
+_DRAFT = re.compile(r"(^|\.)(mtp|nextn|eagle)\w*(\.|$)")
+_LAYER = re.compile(r"(?:^|\.)(?:layers|blocks|h)\.(\d+)\.(.*)")
+_LATENT = re.compile(r"(q_a_proj|kv_a_proj|fused_qkv_a)")
+
+
+Place = tuple[Role, int | None, bool]
+"""Role, layer (None outside the layers), whether draft layers only read it."""
+
+
+class Tensor(NamedTuple):
+    """`elements` as stored (packed values count as one)."""
+
+    name: str
+    dtype: str
+    elements: int
+    bytes: float
+
+
+def has_headers(folder: Path) -> bool:
+    return (folder / INDEX).is_file() or any(folder.glob("*.safetensors"))
+
+
+def tensors(folder: Path) -> Iterator[Tensor]:
+    """Every tensor of the checkpoint's files. Raises DataError naming the file."""
+    index = folder / INDEX
+    if index.is_file():
+        where = read_json(index).get("weight_map")
+        if not isinstance(where, dict) or not all(isinstance(name, str) for name in where.values()):
+            raise DataError(f"{index} holds no weight_map", "is the checkpoint complete?")
+        names = sorted(set(where.values()))
+    else:
+        names = sorted(path.name for path in folder.glob("*.safetensors"))
+    for name in names:
+        path = folder / name
+        if path.parent != folder:
+            raise DataError(f"{index} names a file outside its folder", "is the checkpoint complete?")
+        yield from _header(path)
+
+
+def _header(path: Path) -> Iterator[Tensor]:
+    try:
+        with path.open("rb") as file:
+            head = file.read(8)
+            length = int.from_bytes(head, "little")
+            if len(head) < 8 or not 2 <= length <= HEADER_MAX_BYTES:
+                raise DataError(f"{path} has no safetensors header", "is the checkpoint complete?")
+            raw = file.read(length)
+        table = msgspec.json.decode(raw, type=dict[str, dict[str, Any]])
+    except OSError as error:
+        raise DataError(f"can't read {path}: {error.strerror}", "is the checkpoint complete?") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise DataError(f"{path} has a damaged header", "is the checkpoint complete?") from error
+    for name, said in table.items():
+        if name != "__metadata__":
+            yield _tensor(path, name, said)
+
+
+def _tensor(path: Path, name: str, said: dict[str, Any]) -> Tensor:
+    dtype, shape = said.get("dtype"), said.get("shape")
+    if not isinstance(shape, list) or not all(isinstance(side, int) and side >= 0 for side in shape):
+        raise DataError(f"{path}: tensor {name[:80]!r} has no shape", "is the checkpoint complete?")
+    bits = BITS.get(str(dtype))
+    if bits is None:
+        raise DataError(f"{path}: tensor {name[:80]!r} is of unknown type {str(dtype)[:20]!r}", "report this type")
+    elements = 1
+    for side in shape:
+        elements *= side
+    return Tensor(name, str(dtype), elements, elements * bits / 8)
+
+
+def weights_of(folder: Path, shape: Shape, formula: Sequence[Weights]) -> list[Weights]:
+    """Bytes by role and layer from the headers, parameters from the `formula`. Vision and audio are left out.
+
+    Raises DataError.
+    """
+    sums: dict[Place, list[Tensor]] = {}
+    for tensor in tensors(folder):
+        place = role_of(tensor.name, shape)
+        if place is not None:
+            sums.setdefault(place, []).append(tensor)
+    if not any(role == "embedding" for role, _, _ in sums):
+        raise DataError(f"{folder}: the checkpoint holds no embedding table", "is it complete, and a language model?")
+    params: dict[Place, int] = {}
+    for one in formula:
+        key = (one.role, one.layer, one.draft)
+        params[key] = params.get(key, 0) + one.params
+    return [_sum(place, found, params.get(place, 0), shape) for place, found in sums.items()]
+
+
+def _sum(place: Place, found: list[Tensor], params: int, shape: Shape) -> Weights:
+    """`params` of one expert, or of all modules of the role."""
+    role, layer, draft = place
+    count = shape.moe.experts if role == "expert" and shape.moe is not None else 1
+    total = sum(tensor.bytes for tensor in found)
+    kind = _largest(found)
+    compute: Compute = "bf16"
+    if kind == "U8":
+        compute = "fp4"
+    elif kind.startswith("F8"):
+        compute = "fp8"
+    elif kind == "I8":
+        compute = "int8"
+    name = _NAMES.get(kind, "fp8" if kind.startswith("F8") else kind.lower())
+    return Weights(
+        name=role if layer is None else f"layers.{layer}.{role}",
+        role=role,
+        layer=layer,
+        params=params,
+        bytes=total / count,
+        format=Format(name, total / count / params if params else 0.0, compute),
+        count=count,
+        draft=draft,
+    )
+
+
+def role_of(name: str, shape: Shape) -> Place | None:
+    """(role, layer, is it of a draft layer); None for what a decode step of the language model does not read."""
+    if _VISION.search(name):
+        return None
+    match = _LAYER.search(name)
+    draft = _DRAFT.search(name) is not None or (match is not None and int(match[1]) >= len(shape.layers))
+    if draft:
+        rest = match[2] if match else name
+        role = _role_in_layer(rest, None, shape)
+        shared = role in ("embedding", "head") or "embed_tokens" in rest or "shared_head.head" in rest
+        return None if shared else (role, len(shape.layers), True)
+    if match is not None:
+        layer = int(match[1])
+        return _role_in_layer(match[2], layer, shape), layer, False
+    if "embed" in name or name.endswith("wte.weight"):
+        return "embedding", None, False
+    return ("head", None, False) if "lm_head" in name or name.startswith("output.") else ("norm", None, False)
+
+
+def _role_in_layer(rest: str, layer: int | None, shape: Shape) -> Role:
+    if "norm" in rest or "layernorm" in rest:
+        return "norm"
+    if re.search(r"(^|\.)experts\.", rest):
+        return "expert"
+    if "shared_expert_gate" in rest or re.search(r"(^|\.)(gate|router|e_score_correction_bias)(\.|$)", rest):
+        return "router"
+    if "shared_expert" in rest or "shared_mlp" in rest:
+        return "shared_expert"
+    if "indexer" in rest:
+        return "indexer"
+    if _LATENT.search(rest):
+        return "latent"
+    if re.search(r"\.(k_proj|v_proj)\.", f".{rest}"):
+        return "kv_proj"
+    if "linear_attn" in rest or (rest.startswith("mixer.") and _mixer_at(shape, layer) == "mamba2"):
+        return "linear_attention"
+    if "attn" in rest or "attention" in rest or (rest.startswith("mixer.") and _mixer_at(shape, layer) == "attention"):
+        return "attention"
+    return "draft_proj" if re.search(r"(eh_proj|^fc\.|mtp\.fc)", rest) else "mlp"
+
+
+def _mixer_at(shape: Shape, layer: int | None) -> str | None:
+    return shape.layers[layer].mixer if layer is not None and layer < len(shape.layers) else None
+
+
+def _largest(found: list[Tensor]) -> str:
+    """The type that holds most of the bytes."""
+    by_type: dict[str, float] = {}
+    for tensor in found:
+        by_type[tensor.dtype] = by_type.get(tensor.dtype, 0.0) + tensor.bytes
+    return max(by_type, key=lambda kind: by_type[kind])
