@@ -99,3 +99,15 @@ async def test_any_size_draws_and_shows_the_titles(make: Callable[[], State]) ->
                 key = d.face.panes[name].module.KEY
                 title = f"─{key} {d.face.panes[name].module.TITLE}"[:width].rstrip()
                 assert any(title in line for line in lines), (name, width, height)
+
+
+@pytest.mark.parametrize("key", ["?", ":", "a", "S", "o", "q"])
+async def test_windows_open_at_any_size_and_follow_it(key: str) -> None:
+    async with desk(states.box(server_count=2, busy_bench=True), (80, 24)) as d:
+        await d.press(key)
+        for width, height in ((1, 1), (20, 5), (250, 70), (60, 16)):
+            await d.pilot.resize_terminal(width, height)
+            await d.pilot.pause()
+            assert d.face.windowed and len(d.screen()) == height
+        await d.press("escape")
+        assert not d.face.windowed and len(d.screen()[2]) == 60

@@ -97,8 +97,13 @@ class Face(App[int], inherit_bindings=False):
         self.draw_footer()
 
     def ask(self, screen: Modal[T], use: Callable[[T | None], None]) -> None:
-        """Open a window over the dashboard; `use` gets its answer."""
-        self.push_screen(screen, use)
+        """Open a window over the dashboard; `use` gets its answer, then what changed meanwhile is drawn."""
+
+        def done(answer: T | None) -> None:
+            use(answer)
+            self.draw()
+
+        self.push_screen(screen, done)
 
     def perform(self, action: keymap.Action) -> None:
         """Do it, or say why it can't be done here and now."""

@@ -53,7 +53,6 @@ def stop(face: Face) -> None:
     def use(yes: bool | None) -> None:
         if yes:
             face.submit(StopBench())
-        face.draw()
 
     face.ask(Confirm("Stop the benchmark?", "What is finished is kept, marked partial."), use)
 

@@ -119,7 +119,6 @@ def filter_rows(face: Face) -> None:
     def use(text: str | None) -> None:
         if text is not None:
             face.pane.filter = text.strip()
-        face.draw()
 
     face.ask(AskLine(f"filter {face.pane.module.TITLE}", face.pane.filter, "empty = all"), use)
 
@@ -133,7 +132,7 @@ def next_theme(face: Face) -> None:
 
 
 def help_screen(face: Face) -> None:
-    face.ask(Help(face.palette, face.actions, face.keymap), lambda _: face.draw())
+    face.ask(Help(face.palette, face.actions, face.keymap), lambda _: None)
 
 
 def commands(face: Face) -> None:
@@ -146,7 +145,6 @@ def commands(face: Face) -> None:
     choices.sort(key=lambda choice: choice.dim)
 
     def run(id: str | None) -> None:
-        face.draw()
         chosen = next((action for action in face.actions if action.id == id), None)
         if chosen is not None:
             face.perform(chosen)

@@ -34,7 +34,6 @@ def choose(face: Face) -> None:
     def use(endpoint: str | None) -> None:
         if endpoint is not None:
             become(face, endpoint)
-        face.draw()
 
     face.ask(Choose(face.palette, "servers", choices), use)
 

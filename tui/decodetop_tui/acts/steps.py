@@ -18,6 +18,5 @@ def open_trace(face: Face) -> None:
         if paths:
             face.trace_folder = paths[0].rpartition("/")[0] or "/"
             face.submit(OpenTrace(paths=paths))
-        face.draw()
 
     face.ask(PickTrace(face.palette, face.trace_folder), use)

@@ -51,7 +51,6 @@ def add(face: Face) -> None:
     def use(text: str | None) -> None:
         if text and text.strip():
             face.submit(AddTodo(content=text.strip()))
-        face.draw()
 
     face.ask(AskLine("add todo", "", "Enter adds it, Esc leaves"), use)
 
@@ -64,7 +63,6 @@ def edit(face: Face) -> None:
     def use(text: str | None) -> None:
         if text and text.strip() and text.strip() != todo.content:
             face.submit(EditTodo(id=todo.id, content=text.strip()))
-        face.draw()
 
     face.ask(AskLine("edit todo", todo.content, "Enter keeps it, Esc leaves it as it was"), use)
 
