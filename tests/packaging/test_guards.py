@@ -21,7 +21,10 @@ PURE_STDLIB = {
 TIME_OWNERS = {"core/clock.py"}
 CHILD_CLOCKS = ("bench/", "sim/", "steps/child.py")
 """Child processes that stamp with CLOCK_MONOTONIC themselves: the load generator, the simulated server, the parser."""
-SPAWNERS = {"core/pipe.py", "bench/launch.py", "steps/service.py", "steps/launch.py", "sim/process.py"}
+SPAWNERS = {
+    "core/pipe.py", "bench/launch.py", "steps/service.py", "steps/launch.py", "sim/process.py",
+    "flows/capture_guard.py",
+}  # fmt: skip
 BLIND_EXCEPTS = {
     "core/engine.py", "core/feed.py", "core/thread.py", "flows/session.py", "bench/worker.py", "steps/child.py",
     "sim/server.py", "cli/tui.py", "tui/pane.py",

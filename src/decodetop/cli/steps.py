@@ -1,4 +1,4 @@
-"""`decodetop steps`: the step breakdown of trace files, and two captures compared."""
+"""`decodetop steps`: the step breakdown of trace files, two captures compared, a live server captured."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from decodetop.cli import steps_capture
 from decodetop.cli.common import print_json, print_lines
 from decodetop.config import Settings
 from decodetop.core.clock import SECOND_NS, SystemClock
@@ -19,12 +20,14 @@ from decodetop.steps.trace import Progress
 
 PLAIN_WIDTH = 140
 COMPARE = "compare"
+CAPTURE = "capture"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Where each decode step's time goes. Several files are the ranks of one capture; "
-        "`decodetop steps compare A.. --to B..` compares two captures."
+        "`decodetop steps compare A.. --to B..` compares two captures; "
+        "`decodetop steps capture --endpoint URL` profiles a live server."
     )
     parser.add_argument("traces", nargs="+", metavar="TRACE", help="torch.profiler traces (.json or .json.gz)")
     parser.add_argument("--to", nargs="+", metavar="TRACE", help="with compare: the traces after the change")
@@ -33,11 +36,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step-label", metavar="REGEX", help="your own step annotations; (?P<bs>..) = batch size")
     parser.add_argument("--kinds", type=Path, metavar="FILE", help="your own kernel kinds (TOML), before the shipped")
     parser.add_argument("--json", action="store_true", help="data on stdout")
+    steps_capture.options(parser, _count)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    del settings  # nothing here touches a server or the investigation
     traces: list[str] = args.traces
+    if traces == [CAPTURE] and not Path(CAPTURE).is_file():
+        if args.to or args.itl_ms or args.accept_length or args.step_label or args.kinds:
+            raise UsageError("options for reading traces do not go with capture", "give them with the files it names")
+        return steps_capture.run(args, settings, PLAIN_WIDTH)
+    if steps_capture.given(args):
+        raise UsageError("--load, --steps, --yes and --stop go with capture", "decodetop steps capture --endpoint URL")
     comparing = traces[0] == COMPARE and args.to is not None
     if args.to is not None and not comparing:
         raise UsageError("--to goes with compare", "decodetop steps compare A.. --to B..")
@@ -107,3 +116,9 @@ def _positive(word: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{word} is not a positive number")
     return value
+
+
+def _count(word: str) -> int:
+    if not word.isdecimal() or int(word) == 0:
+        raise argparse.ArgumentTypeError(f"{word} is not a whole number above 0")
+    return int(word)

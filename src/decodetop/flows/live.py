@@ -15,6 +15,7 @@ from decodetop.core.engine import Engine, Probe, Service
 from decodetop.core.sample import Header
 from decodetop.core.state import State
 from decodetop.flows.bench import BenchService
+from decodetop.flows.capture import CaptureService
 from decodetop.flows.record import RecordService
 from decodetop.flows.session import new_header
 from decodetop.gpu.probe import GpuProbe
@@ -63,6 +64,7 @@ def assemble(
     """
     folder = settings.investigation
     presets = load_presets(folder / "presets.toml")
+    steps = StepsService(folder)
     engine: Engine
 
     def state() -> State:
@@ -83,7 +85,8 @@ def assemble(
             ServerControl(server),
             TodoService(folder),
             BenchService(folder, presets, key),
-            StepsService(folder),
+            steps,
+            CaptureService(folder, steps, key),
             RecordService(folder / "tapes", header),
             *more,
         ),

@@ -147,7 +147,7 @@ class SafeClient:
             return response.status_code, response.headers.get("content-type", ""), b"".join(parts)
 
     def _no_answer(self, path: str, error: Exception) -> NoAnswer:
-        what = self.clean(_root_words(error))
+        what = self.clean(root_words(error))
         if isinstance(error, httpx.ConnectError):
             if "ssl" in what.lower() or "certificate" in what.lower():
                 return NoAnswer("down", f"TLS failed: {what}", "check the scheme and the certificate")
@@ -159,7 +159,7 @@ class SafeClient:
         return NoAnswer("down", f"the connection broke at {path}: {what}")
 
 
-def _root_words(error: BaseException) -> str:
+def root_words(error: BaseException) -> str:
     """What the system said, below the layers that say less (`All connection attempts failed`)."""
     words = str(error) or type(error).__name__
     below: BaseException | None = error

@@ -1,0 +1,166 @@
+"""`decodetop steps capture`: profile a live server's decode steps and show where their time goes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from decodetop.cli.common import print_json, print_lines
+from decodetop.config import Settings, api_key
+from decodetop.core.clock import SystemClock
+from decodetop.core.engine import Context
+from decodetop.core.outside import plain
+from decodetop.core.sample import Notice, Sample
+from decodetop.errors import UsageError
+from decodetop.flows.capture import CaptureService
+from decodetop.flows.capture_headless import Driver, drive
+from decodetop.server.reading import ENGINE_NAMES, Server, ServerReading
+from decodetop.steps import text
+from decodetop.steps.reading import CAPTURE_COSTS, CAPTURE_PHASES, CaptureSteps, Capturing, LeftProfiling, StepsReading
+from decodetop.steps.service import StepsService
+
+T = TypeVar("T")
+
+INTERRUPTED = 130
+
+
+def options(parser: argparse.ArgumentParser, count: Callable[[str], int]) -> None:
+    """What goes with the word `capture` only; `count` reads a number above 0."""
+    group = parser.add_argument_group("with capture", f"needs a server (--endpoint URL). {CAPTURE_COSTS}")
+    load = "streams started for it (default: none where requests are running, else 1)"
+    group.add_argument("--load", type=count, metavar="N", help=load)
+    group.add_argument("--steps", type=count, metavar="N", help=f"forward passes (default {CaptureSteps().steps})")
+    group.add_argument("--yes", action="store_true", help="do not ask before")
+    group.add_argument("--stop", action="store_true", help="stop the profiler that a capture which died left running")
+
+
+def given(args: argparse.Namespace) -> bool:
+    """Whether any of them was typed."""
+    return args.load is not None or args.steps is not None or args.yes or args.stop
+
+
+def run(args: argparse.Namespace, settings: Settings, width: int) -> int:
+    """0 with a step that may be believed. Raises UsageError, RequestError, TraceError, DataError."""
+    if settings.readonly:
+        raise UsageError("a capture touches the server: refused with --readonly", "leave --readonly out")
+    key = api_key(settings)
+    steps = StepsService(settings.investigation)
+    service = CaptureService(settings.investigation, steps, lambda: key)
+    if args.stop:
+        return _stop(settings, key, steps, service)
+    ask = CaptureSteps(
+        endpoint=next(iter(settings.endpoints), None),
+        load=args.load,
+        steps=args.steps or CaptureSteps().steps,
+    )
+    if not args.yes and not _agreed(ask, settings, key):
+        return 1
+    driver = _driven(lambda context: service.capture(ask, context), settings, key, (steps, service))
+    if not driver.done or driver.result is None:
+        print("decodetop: interrupted; the server's profiler is stopped", file=sys.stderr)
+        return INTERRUPTED
+    report = driver.result.report
+    if args.json:
+        print_json(report)
+    else:
+        print_lines(text.lines(report, width))
+        print_lines(f"  {path}" for path in driver.result.files)
+    return 0 if any(rank.coverage.ok for rank in report.ranks) else 1
+
+
+def _stop(settings: Settings, key: str | None, steps: StepsService, service: CaptureService) -> int:
+    driver: Driver[LeftProfiling] = _driven(service.stop_left, settings, key, (steps, service))
+    if driver.result is None:
+        return INTERRUPTED
+    print(f"decodetop: the profiler of {driver.result.endpoint} does not run any more", file=sys.stderr)
+    return 0
+
+
+def _driven(
+    work: Callable[[Context], Awaitable[T]],
+    settings: Settings,
+    key: str | None,
+    services: tuple[StepsService, CaptureService] | None,
+) -> Driver[T]:
+    teller = _Teller(sys.stderr.isatty())
+    try:
+        return asyncio.run(drive(work, SystemClock(), settings.endpoints, key, services, teller.heard))
+    finally:
+        teller.clear()
+
+
+def _agreed(ask: CaptureSteps, settings: Settings, key: str | None) -> bool:
+    """Say what will be done to whom, and ask."""
+    if not sys.stdin.isatty():
+        raise UsageError("a capture asks before it profiles a server, and nobody can answer here", "--yes: do not ask")
+    driver = _driven(_meant(ask), settings, key, None)
+    if not driver.done:
+        return False
+    print(question(ask, driver.result), file=sys.stderr)
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _meant(ask: CaptureSteps) -> Callable[[Context], Awaitable[Server | None]]:
+    async def look(context: Context) -> Server | None:
+        reading = context.state.last("server", ServerReading)
+        servers = reading.servers if reading is not None else ()
+        wanted = ask.endpoint or (reading.current if reading is not None else None)
+        return next((server for server in servers if server.endpoint == wanted), None)
+
+    return look
+
+
+def question(ask: CaptureSteps, server: Server | None) -> str:
+    """Profile 20 decode steps of SGLang 0.5.15 tiny at http://..: 1 stream is started; what it costs."""
+    if server is None:
+        who = ask.endpoint or "the server of this box"
+        return f"Profile {ask.steps} decode steps of {who}. {CAPTURE_COSTS}"
+    name = " ".join(word for word in (ENGINE_NAMES[server.engine], server.version, server.served_name) if word)
+    if ask.load is not None:
+        load = f"{ask.load} streams are started" if ask.load > 1 else "1 stream is started"
+    elif server.running:
+        load = f"{server.running} requests are running"
+    else:
+        load = "1 stream is started"
+    return f"Profile {ask.steps} decode steps of {plain(name)} at {server.endpoint}; {load}. {CAPTURE_COSTS}"
+
+
+class _Teller:
+    """Progress in one line on a terminal; warnings in any case."""
+
+    def __init__(self, on: bool) -> None:
+        self._on = on
+        self._shown = ""
+
+    def heard(self, sample: Sample) -> None:
+        if isinstance(sample.reading, Notice) and sample.reading.level == "warning":
+            self.clear()
+            print(f"decodetop: {sample.reading.message}", file=sys.stderr)
+        elif isinstance(sample.reading, StepsReading) and sample.reading.taking.progress is not None and self._on:
+            words = progress_words(sample.reading.taking.progress)
+            if words != self._shown:
+                self._shown = words
+                print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._shown:
+            self._shown = ""
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def progress_words(seen: Capturing) -> str:
+    """Profiling, 2 streams, ITL 5.11 ms without the profiler."""
+    words = [CAPTURE_PHASES[seen.phase]]
+    if seen.streams:
+        words.append(f"{seen.streams} stream{'s' if seen.streams > 1 else ''} of ours")
+    if seen.others:
+        words.append(f"{seen.others} of others")
+    if seen.itl_ms is not None:
+        words.append(f"ITL {seen.itl_ms:.3g} ms without the profiler")
+    if seen.phase == "waiting" and seen.ranks_wanted is not None:
+        words.append(f"{seen.ranks_written} of {seen.ranks_wanted} ranks")
+    return ", ".join(words)

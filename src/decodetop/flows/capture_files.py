@@ -1,0 +1,116 @@
+"""The trace files of a capture: which are new, which are whole, and taking them into the investigation. Blocking."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from decodetop.errors import DataError, TraceError
+from decodetop.steps.inflate import TraceBytes
+
+END_BYTES = 64
+NOT_A_RANK = (".async_llm.", "graph_capture", "-memory")
+"""vLLM's front end (no GPU work), traces of graph captures, memory snapshots. SGLang's `merged-` repeats the ranks."""
+
+
+class Stamp(NamedTuple):
+    """What changes while a file is being written."""
+
+    size: int
+    mtime_ns: int
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """New trace files by name: whole ones, and those still (or never to be) finished. `stamps` tells change."""
+
+    whole: tuple[Path, ...] = ()
+    unfinished: tuple[Path, ...] = ()
+    stamps: tuple[Stamp, ...] = ()
+
+
+def is_rank(name: str) -> bool:
+    """Whether a file of this name is a rank's trace. Engines write `.tmp` files first and rename them."""
+    traced = name.endswith((".trace.json.gz", ".trace.json"))
+    return traced and not name.startswith(("merged-", ".")) and not any(word in name for word in NOT_A_RANK)
+
+
+def whole(path: Path) -> bool:
+    """Whether it has its end: the last bracket, and of gzip the trailer with the right checksum."""
+    try:
+        content = TraceBytes(path)
+    except TraceError:
+        return False
+    end = b""
+    try:
+        for block in content:
+            end = block[-END_BYTES:].rstrip() or end
+    finally:
+        content.close()
+    return content.damage is None and end.endswith((b"}", b"]"))
+
+
+class Folder:
+    """A folder that traces come to. `begin` first: what is there then is not of this capture."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._before: frozenset[tuple[Path, Stamp]] = frozenset()
+        self._seen: dict[Path, Stamp] = {}
+        self._whole: dict[Path, Stamp] = {}
+
+    def begin(self) -> None:
+        self._before = frozenset(self._there().items())
+
+    def look(self) -> Found:
+        """A file is whole when it has its end, and its size and time were the same at the last look."""
+        now = {path: stamp for path, stamp in self._there().items() if (path, stamp) not in self._before}
+        for path, stamp in now.items():
+            still = self._seen.get(path) == stamp
+            if still and self._whole.get(path) != stamp and whole(path):
+                self._whole[path] = stamp
+        self._seen = now
+        done = [path for path, stamp in now.items() if self._whole.get(path) == stamp]
+        return Found(
+            whole=tuple(sorted(done)),
+            unfinished=tuple(sorted(now.keys() - set(done))),
+            stamps=tuple(now[path] for path in sorted(now)),
+        )
+
+    def _there(self) -> dict[Path, Stamp]:
+        """In the folder and one below: newer engines make one per profile. Empty when it can't be read."""
+        there: dict[Path, Stamp] = {}
+        for pattern in ("*", "*/*"):
+            with contextlib.suppress(OSError):
+                for path in self.path.glob(pattern):
+                    if is_rank(path.name):
+                        with contextlib.suppress(OSError):
+                            stat = path.stat()
+                            there[path] = Stamp(stat.st_size, stat.st_mtime_ns)
+        return there
+
+
+def taken(paths: Sequence[Path], folder: Path) -> tuple[Path, ...]:
+    """The files copied to `folder`. Raises DataError; nothing half-copied stays."""
+    copies = []
+    for path in paths:
+        copy = folder / path.name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                copy.unlink(missing_ok=True)
+            message = f"can't copy {path} to {folder}: {error.strerror or error}"
+            raise DataError(message, f"open it where it is: decodetop steps {path}") from error
+        copies.append(copy)
+    return tuple(copies)
+
+
+def cleared(folder: Path) -> None:
+    """Take a folder of ours away, as far as we may."""
+    shutil.rmtree(folder, ignore_errors=True)
