@@ -34,6 +34,11 @@ class Painted(Widget):
         """What was painted last."""
         return self._lines
 
+    @property
+    def grid(self) -> Sequence[Cells]:
+        """The same as cells."""
+        return self._grid
+
     def paint(self, lines: Sequence[Line], width: int) -> int:
         """Show `lines`, each cut or filled to `width` cells; returns how many cells were refreshed."""
         grid = [

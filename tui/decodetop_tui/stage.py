@@ -10,6 +10,7 @@ from textual.widget import Widget
 from decodetop.core.sample import Notice
 from decodetop.core.state import State
 from decodetop.findings import Finding, evaluate
+from decodetop_tui.cells import BLANK, Cells
 from decodetop_tui.headline import Situation, findings_line, footer_line, toast_line, top_line
 from decodetop_tui.layout import Plan, Rect, Want, arrange
 from decodetop_tui.painted import Painted, Styles
@@ -71,6 +72,16 @@ class Stage:
         if self._findings[0] != moment:
             self._findings = (moment, evaluate(state))
         return self._findings[1]
+
+    def rows(self, size: Size) -> list[Cells]:
+        """The whole dashboard as cells, row by row."""
+        screen = [[BLANK] * size.width for _ in range(size.height)]
+        for widget in self.widgets:
+            rect = self._rects.get(widget)
+            if rect is not None:
+                for y, row in enumerate(widget.grid[: rect.height], rect.y):
+                    screen[y][rect.x : rect.x + rect.width] = row[: rect.width]
+        return [tuple(row) for row in screen]
 
     def repaint(self) -> None:
         for widget in self.widgets:

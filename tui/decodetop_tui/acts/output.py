@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.source import Record, RecordReading
 from decodetop.errors import DataError
+from decodetop_tui.picture import svg
 
 if TYPE_CHECKING:
     from decodetop_tui.face import Face
@@ -35,7 +36,8 @@ def copy_report(face: Face) -> None:
 def picture(face: Face) -> None:
     """The screen as SVG beside the reports."""
     path = _path(face, ".svg")
-    if _save(face, path, face.export_screenshot(title="decodetop")):
+    title = f"decodetop on {face.lookout.state.header.host}"
+    if _save(face, path, svg(face.stage.rows(face.cells), face.palette, title)):
         face.say(f"wrote {shown(path)}")
 
 
