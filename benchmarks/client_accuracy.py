@@ -1,13 +1,15 @@
 """How true a benchmark client's figures are: against a server that logs when it really sent each token.
 
     python benchmarks/client_accuracy.py --streams 1 8 32 64 128 256 --json accuracy.json
-    python benchmarks/client_accuracy.py --fifo        # on a busy machine, as root
+    python benchmarks/client_accuracy.py --realtime        # on a busy machine, as root
+    python benchmarks/client_accuracy.py --aiperf VENV/bin/python --guidellm ... --inference-perf ...
 
 The server (decodetop.sim, `--exact`: TTFT 100 ms, ITL 20 ms from the arrival of each request) runs on one core, the
 client on another; both stamp with CLOCK_MONOTONIC. Closed loop, 3 requests a stream, 32 tokens each; all streams start
 together, so that they emit in the same instant, as a batched decode step does. Truth is what the server sent, never
 what it planned: TTFT = its first send minus the client's write of the request, ITL = between its sends. `ideal` tok/s =
-streams x 32 / (100 + 31 x 20 ms). Clients: ours (decodetop's load process) and one shared httpx.AsyncClient.
+streams x 32 / (100 + 31 x 20 ms). Clients: ours (decodetop's load process), one shared httpx.AsyncClient, and the peers
+of client_peers.py whose interpreters are given (what they report is compared; their sends are taken as its arrivals).
 A busy machine spoils all of it: `load` is the load average at the start, and 2 free cores are the least.
 """
 
@@ -27,6 +29,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from client_peers import PEERS, PeerFailed, Said, Task, run_peer
 
 from decodetop.bench.launch import run_load
 from decodetop.bench.measure import figures
@@ -62,8 +66,8 @@ class Row:
     ttft_off_p99: float
     itl_p99: float
     itl_p99_true: float
-    token_delay_p50: float
-    token_delay_p99: float
+    token_delay_p50: float | None
+    token_delay_p99: float | None
     send_delay_p99: float | None
     cpu_percent: float | None
 
@@ -78,16 +82,30 @@ def main() -> int:
         print("two cores are the least: one for the server, one for the client", file=sys.stderr)
         return 1
     os.sched_setaffinity(0, cores[:1])
-    if args.fifo:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))  # the children inherit it
-    facts = {"fifo": args.fifo, "cores": len(cores), "load": os.getloadavg()[0], "python": platform.python_version()}
+    if args.realtime:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))  # the children inherit it
+    facts = {
+        "realtime": args.realtime,
+        "cores": len(cores),
+        "load": os.getloadavg()[0],
+        "python": platform.python_version(),
+    }
+    peers = {name: getattr(args, name.replace("-", "_")) for name in PEERS}
+    clients = [*args.clients, *(name for name, python in peers.items() if python is not None)]
     rows = []
     print(HEAD)
     for streams in args.streams:
-        for client in args.clients:
-            row = measure(client, streams, cores[1])
+        for client in clients:
+            try:
+                row = measure(client, streams, cores[1], peers.get(client))
+            except PeerFailed as error:
+                print(f"{client:<15}{streams:>8}  did not run: {error}")
+                continue
             rows.append(row)
             print(line(row), flush=True)
+    for name, python in peers.items():
+        if python is None:
+            print(f"{name}: not given (--{name} VENV/bin/python)")
     verdicts = [word for row in rows if row.client == "ours" for word in judge(row)]
     print("\n".join(verdicts) or "all within the bounds")
     if args.json is not None:
@@ -96,14 +114,18 @@ def main() -> int:
     return 1 if verdicts else 0
 
 
-def measure(client: str, streams: int, server_core: int) -> Row:
-    """One client against a fresh server."""
+def measure(client: str, streams: int, server_core: int, python: Path | None) -> Row:
+    """One client against a fresh server. Raises PeerFailed."""
     with tempfile.TemporaryDirectory() as folder:
         truth = Path(folder) / "truth.ndjson"
         schedule = f"ttft_ms={TTFT_MS},itl_ms={ITL_MS}"
         more = ("--max-running", str(max(256, streams)))
         with start_server(exact=schedule, truth=truth, more=more) as server:
             os.sched_setaffinity(server.process.pid, {server_core})
+            if python is not None:
+                task = Task(python, server.endpoint, streams, ROUNDS * streams, TOKENS, Path(folder))
+                said = run_peer(client, task)
+                return judged_by_report(client, task, said, read_truth(truth))
             if client == "ours":
                 seen, cpu = asyncio.run(_ours(server.endpoint, streams))
             else:
@@ -195,16 +217,11 @@ def compare(client: str, streams: int, seen: list[Seen], truth: dict[str, TruthL
         delays += [(here - there) / NS_PER_MS for here, there in zip(one.chunks_ns, sent, strict=True)]
         sends += [(one.write_ns - one.due_ns) / NS_PER_MS] if one.due_ns is not None else []
     window_s = (max(one.chunks_ns[-1] for one in seen) - min(one.write_ns for one in seen)) / 1e9
-    ideal = streams * TOKENS / ((TTFT_MS + (TOKENS - 1) * ITL_MS) / 1e3)
-
-    def q(values: list[float], share: float) -> float:
-        return quantile(sorted(values), share)
-
     return Row(
         client=client,
         streams=streams,
         requests=len(seen),
-        tok_s_share=len(seen) * TOKENS / window_s / ideal,
+        tok_s_share=len(seen) / window_s / ideal_request_s(streams),
         ttft_off_p50=q(ours, 0.5) - q(theirs, 0.5),
         ttft_off_p99=q(ours, 0.99) - q(theirs, 0.99),
         itl_p99=q(gaps, 0.99),
@@ -214,6 +231,36 @@ def compare(client: str, streams: int, seen: list[Seen], truth: dict[str, TruthL
         send_delay_p99=q(sends, 0.99) if sends else None,
         cpu_percent=cpu,
     )
+
+
+def judged_by_report(client: str, task: Task, said: Said, truth: list[TruthLine]) -> Row:
+    """What a peer reported beside what was sent to it."""
+    whole = [line for line in truth if len(line.sent_ns) == task.tokens]
+    theirs = [(line.sent_ns[0] - line.received_ns) / NS_PER_MS for line in whole]
+    gaps = [(b - a) / NS_PER_MS for line in whole for a, b in pairwise(line.sent_ns)]
+    return Row(
+        client=client,
+        streams=task.streams,
+        requests=task.requests,
+        tok_s_share=said.request_s / ideal_request_s(task.streams),
+        ttft_off_p50=said.ttft_p50 - q(theirs, 0.5),
+        ttft_off_p99=said.ttft_p99 - q(theirs, 0.99),
+        itl_p99=said.gap_p99,
+        itl_p99_true=q(gaps, 0.99),
+        token_delay_p50=None,
+        token_delay_p99=None,
+        send_delay_p99=None,
+        cpu_percent=None,
+    )
+
+
+def ideal_request_s(streams: int) -> float:
+    """Of a client that sends the next request in the instant the last one ends."""
+    return streams / ((TTFT_MS + (TOKENS - 1) * ITL_MS) / 1e3)
+
+
+def q(values: list[float], share: float) -> float:
+    return quantile(sorted(values), share)
 
 
 def judge(row: Row) -> list[str]:
@@ -235,18 +282,19 @@ def judge(row: Row) -> list[str]:
 
 
 HEAD = (
-    f"{'client':<8}{'streams':>8}{'tok/s of ideal':>16}{'TTFT off p50':>14}{'p99':>8}{'ITL p99':>10}{'true':>8}"
+    f"{'client':<15}{'streams':>8}{'tok/s of ideal':>16}{'TTFT off p50':>14}{'p99':>8}{'ITL p99':>10}{'true':>8}"
     f"{'delay p50':>11}{'p99':>8}{'send p99':>10}{'CPU':>7}"
 )
 
 
 def line(row: Row) -> str:
-    send = "–" if row.send_delay_p99 is None else f"{row.send_delay_p99:.2f}"
+    figures = (row.token_delay_p50, row.token_delay_p99, row.send_delay_p99)
+    p50, p99, send = ("–" if figure is None else f"{figure:.2f}" for figure in figures)
     cpu = "–" if row.cpu_percent is None else f"{row.cpu_percent:.0f} %"
     return (
-        f"{row.client:<8}{row.streams:>8}{100 * row.tok_s_share:>14.1f} %"
-        f"{row.ttft_off_p50:>14.2f}{row.ttft_off_p99:>8.2f}{row.itl_p99:>10.2f}{row.itl_p99_true:>8.2f}{row.token_delay_p50:>11.2f}{row.token_delay_p99:>8.2f}"
-        f"{send:>10}{cpu:>7}"
+        f"{row.client:<15}{row.streams:>8}{100 * row.tok_s_share:>14.1f} %"
+        f"{row.ttft_off_p50:>14.2f}{row.ttft_off_p99:>8.2f}{row.itl_p99:>10.2f}{row.itl_p99_true:>8.2f}"
+        f"{p50:>11}{p99:>8}{send:>10}{cpu:>7}"
     )
 
 
@@ -255,7 +303,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32, 64, 128, 256])
     parser.add_argument("--clients", nargs="+", choices=("ours", "httpx"), default=["ours", "httpx"])
     parser.add_argument("--json", type=Path, metavar="FILE", help="figures and facts of the machine")
-    parser.add_argument("--fifo", action="store_true", help="real-time priority for server and client")
+    parser.add_argument("--realtime", action="store_true", help="real-time priority for server and client")
+    for name in PEERS:
+        parser.add_argument(f"--{name}", type=Path, metavar="PYTHON", help=f"of a venv that has {name}")
     parser.add_argument("--httpx", metavar="URL", help=argparse.SUPPRESS)
     return parser
 
