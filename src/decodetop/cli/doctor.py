@@ -23,6 +23,7 @@ from decodetop.flows.live import build_live, settled
 from decodetop.flows.session import watch
 from decodetop.gpu.reading import GpuReading
 from decodetop.server.reading import ENGINE_NAMES, Server, ServerReading
+from decodetop.server.text import unknown
 
 LOOK_S = 6.0
 Word = Literal["ok", "note", "missing"]
@@ -136,8 +137,8 @@ def _servers(state: State, settings: Settings) -> Iterator[Check]:
         return
     for server in reading.servers:
         yield _server(server)
-        for field, why in sorted(server.reasons.items()):
-            yield Check(f"  {field}", "note", why)
+        for fields, why in unknown(server):
+            yield Check("  not known", "note", f"{fields}: {why}")
 
 
 def _server(server: Server) -> Check:
