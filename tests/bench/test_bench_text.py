@@ -9,6 +9,7 @@ import msgspec
 from markdown_it import MarkdownIt
 
 from decodetop.bench import text
+from decodetop.bench.export import csv_table
 from decodetop.bench.reading import BenchReading, Gate, GpuSpan, RequestFault, Requests, ServerSpan
 from support import states
 
@@ -88,7 +89,7 @@ def test_markdown_shows_text_from_outside_as_it_is() -> None:
 
 def test_csv_has_a_row_a_run_and_empty_cells_for_the_unknown() -> None:
     unknown = msgspec.structs.replace(RUN, metrics=msgspec.structs.replace(RUN.metrics, itl_ms=None))
-    rows = list(csv.DictReader(io.StringIO(text.csv_table([RUN, unknown]))))
+    rows = list(csv.DictReader(io.StringIO(csv_table([RUN, unknown]))))
     assert [row["id"] for row in rows] == ["4", "4"]
     assert rows[0]["output_tok_s"] == "51.7" and rows[0]["tpot_ms_mean"] == "19.3"
     assert (rows[1]["itl_ms_p99"], rows[1]["goodput_request_s"]) == ("", "")

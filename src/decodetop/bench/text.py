@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Sequence
 from typing import Literal
 
 from decodetop.bench.reading import BenchReading, Gate, GpuSpan, Plan, Progress, Quantiles, Run, ServerSpan
+from decodetop.core.outside import escape
 from decodetop.core.words import UNKNOWN, delta_percent, duration, number, percent, rate, significant
 
 Worth = Literal["ok", "suspect", "invalid"]
-
-_UNSAFE = re.compile(r"([\\`*_{}\[\]<>|~#])")
 
 
 def worth(run: Run) -> Worth:
@@ -100,13 +96,13 @@ def plan_line(plan: Plan) -> str:
     return f"{plan.preset}: {pace}, {sizes}{prefix}, {plan.api}"
 
 
-_ROWS = (("TTFT", "ttft_ms"), ("ITL", "itl_ms"), ("ICL", "icl_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms"))
+METRIC_FIELDS = (("TTFT", "ttft_ms"), ("ITL", "itl_ms"), ("ICL", "icl_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms"))
 
 
 def quantile_rows(run: Run) -> list[tuple[str, str, str, str, str, str]]:
     """(name, n, mean, p50, p90, p99) in ms for each metric; `–` when unknown."""
     rows = []
-    for title, field in _ROWS:
+    for title, field in METRIC_FIELDS:
         value: Quantiles | None = getattr(run.metrics, field)
         if value is None:
             rows.append((title, "0", *(UNKNOWN,) * 4))
@@ -262,38 +258,6 @@ def markdown_table(runs: Sequence[Run], baseline_id: int | None = None) -> list[
     return [head, "|---|---|--:|--:|--:|--:|--:|---|---|", *rows]
 
 
-_CSV_PLAN = ("preset", "endpoint", "api", "streams", "requests", "input_tokens", "output_tokens", "seed")
-_CSV_QUANTILES = ("mean", "p50", "p90", "p99")
-
-
-def csv_table(runs: Sequence[Run]) -> str:
-    """A row a run, all figures unrounded; an unknown one is an empty cell."""
-    out = io.StringIO()
-    spreads = [f"{field}_{part}" for _, field in _ROWS for part in _CSV_QUANTILES]
-    plan = [f"asked_{field}" if "tokens" in field or field == "requests" else field for field in _CSV_PLAN]
-    totals = ("output_tok_s", "request_s", "goodput_request_s", "accept_length")
-    writer = csv.writer(out, lineterminator="\n")
-    head = ["id", "started_wall_ns", "state", "model", *plan, "ok", "failed", "output_tokens", "prompt_tokens"]
-    writer.writerow([*head, *totals, *spreads])
-    for run in runs:
-        writer.writerow(
-            [
-                run.id,
-                run.started_wall_ns,
-                state(run),
-                run.environment.model or run.plan.model,
-                *(getattr(run.plan, field) for field in _CSV_PLAN),
-                run.requests.ok,
-                run.requests.failed,
-                run.tokens.output,
-                run.tokens.prompt,
-                *(getattr(run.metrics, field) for field in totals),
-                *(getattr(getattr(run.metrics, field), part, None) for _, field in _ROWS for part in _CSV_QUANTILES),
-            ]
-        )
-    return out.getvalue()
-
-
 def _newest(run: Run) -> list[str]:
     found = ["", f"### Run {escape(name(run))}: {escape(plan_line(run.plan))}", ""]
     found += [f"{escape(_server_words(run))}", ""]
@@ -312,8 +276,3 @@ def _newest(run: Run) -> list[str]:
     facts += [gate_line(gate) for gate in run.gates]
     facts += [f"{error.count} x {error.kind}: {error.example}" for error in run.requests.errors]
     return [*found, "", *(f"- {escape(fact)}" for fact in facts)]
-
-
-def escape(text: str) -> str:
-    """Text from outside, so that markdown shows it as it is, in a table cell too."""
-    return _UNSAFE.sub(r"\\\1", " ".join(text.split()))

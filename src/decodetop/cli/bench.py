@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from decodetop.bench import text
+from decodetop.bench.export import csv_table
 from decodetop.bench.plan import Overrides, choose, load_presets, plans_of
 from decodetop.bench.reading import SCHEMA, Plan, Preset, Run
 from decodetop.bench.store import FILE, RunStore
@@ -134,7 +135,7 @@ def _stored(settings: Settings, count: int) -> tuple[tuple[Run, ...], int | None
 
 _FORMATS: dict[str, Callable[[Sequence[Run]], str]] = {
     "json": lambda runs: msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, "runs": runs})).decode() + "\n",
-    "csv": text.csv_table,
+    "csv": csv_table,
     "markdown": lambda runs: "\n".join(text.markdown_table(runs)) + "\n",
 }
 
