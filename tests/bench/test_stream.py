@@ -196,6 +196,7 @@ def test_error_bodies() -> None:
     assert error_message(b"<html>\n<b>502</b>") == "<html> <b>502</b>"
     assert error_message(b"") == ""
     assert error_message(b"[1, 2]") == "1; 2"
+    assert error_message(b'{"error":"\\u001b[31mred\\u0007"}') == "[31mred"  # nothing that moves a cursor
 
 
 def recorded(path: Path) -> tuple[dict[str, Any], list[Event]]:

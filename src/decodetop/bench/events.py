@@ -13,6 +13,7 @@ import msgspec
 
 from decodetop.bench.reading import Api
 from decodetop.bench.sse import Event
+from decodetop.core.outside import plain
 from decodetop.errors import RequestError
 
 DONE = b"[DONE]"
@@ -284,8 +285,8 @@ def _words(value: Any) -> str:
         value = inner if inner else msgspec.json.encode(value).decode()
     elif isinstance(value, list):
         value = "; ".join(_words(part.get("msg", part) if isinstance(part, dict) else part) for part in value)
-    return " ".join(str(value).split())[:MESSAGE_MAX]
+    return plain(str(value))[:MESSAGE_MAX]
 
 
 def _one_line(data: bytes) -> str:
-    return " ".join(data[:MESSAGE_MAX].decode("utf-8", "replace").split())
+    return plain(data[:MESSAGE_MAX].decode("utf-8", "replace"))
