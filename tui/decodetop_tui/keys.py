@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from decodetop_tui.acts import bench, enter, look, output, replay, server, steps, todo
+from decodetop_tui.acts import bench, enter, look, output, profile, replay, server, steps, todo
 from decodetop_tui.keymap import Action, Keymap
 from decodetop_tui.layout import NAMES
 
@@ -111,7 +111,7 @@ _WORK = (
         "stop",
         ("s",),
         "stop",
-        "the benchmark (asks), or a trace being read",
+        "benchmark, capture (both ask), trace reading",
         "bench",
         bench.stop,
         replay.live(bench.can_stop),
@@ -130,6 +130,17 @@ _WORK = (
         "baseline",
     ),
     Action(
+        "profile",
+        ("p",),
+        "profile",
+        "the server's decode steps (asks); again: stop",
+        "steps",
+        profile.profile,
+        replay.live(profile.can_profile),
+        footer=45,
+        word="profile",
+    ),
+    Action(
         "open-trace",
         ("o",),
         "open trace",
@@ -137,7 +148,7 @@ _WORK = (
         "steps",
         steps.open_trace,
         replay.live(),
-        footer=40,
+        footer=28,
         word="open trace",
     ),
     Action(

@@ -12,14 +12,13 @@ from decodetop.cli.common import print_json, print_lines
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SystemClock
 from decodetop.core.engine import Context
-from decodetop.core.outside import plain
 from decodetop.core.sample import Notice, Sample
 from decodetop.errors import UsageError
 from decodetop.flows.capture import CaptureService
 from decodetop.flows.capture_headless import Driver, drive
-from decodetop.server.reading import ENGINE_NAMES, Server, ServerReading
+from decodetop.server.reading import Server, ServerReading
 from decodetop.steps import text
-from decodetop.steps.reading import CAPTURE_COSTS, CAPTURE_PHASES, CaptureSteps, Capturing, LeftProfiling, StepsReading
+from decodetop.steps.reading import CAPTURE_COSTS, CaptureSteps, LeftProfiling, StepsReading
 from decodetop.steps.service import StepsService
 
 T = TypeVar("T")
@@ -99,7 +98,7 @@ def _agreed(ask: CaptureSteps, settings: Settings, key: str | None) -> bool:
     driver = _driven(_meant(ask), settings, key, None)
     if not driver.done:
         return False
-    print(question(ask, driver.result), file=sys.stderr)
+    print(f"Profile {text.capture_question(ask.steps, ask.load, ask.endpoint, driver.result)}", file=sys.stderr)
     print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -114,21 +113,6 @@ def _meant(ask: CaptureSteps) -> Callable[[Context], Awaitable[Server | None]]:
     return look
 
 
-def question(ask: CaptureSteps, server: Server | None) -> str:
-    """Profile 20 decode steps of SGLang 0.5.15 tiny at http://..: 1 stream is started; what it costs."""
-    if server is None:
-        who = ask.endpoint or "the server of this box"
-        return f"Profile {ask.steps} decode steps of {who}. {CAPTURE_COSTS}"
-    name = " ".join(word for word in (ENGINE_NAMES[server.engine], server.version, server.served_name) if word)
-    if ask.load is not None:
-        load = f"{ask.load} streams are started" if ask.load > 1 else "1 stream is started"
-    elif server.running:
-        load = f"{server.running} requests are running"
-    else:
-        load = "1 stream is started"
-    return f"Profile {ask.steps} decode steps of {plain(name)} at {server.endpoint}; {load}. {CAPTURE_COSTS}"
-
-
 class _Teller:
     """Progress in one line on a terminal; warnings in any case."""
 
@@ -141,7 +125,7 @@ class _Teller:
             self.clear()
             print(f"decodetop: {sample.reading.message}", file=sys.stderr)
         elif isinstance(sample.reading, StepsReading) and sample.reading.taking.progress is not None and self._on:
-            words = progress_words(sample.reading.taking.progress)
+            words = text.capture_words(sample.reading.taking.progress)
             if words != self._shown:
                 self._shown = words
                 print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
@@ -150,17 +134,3 @@ class _Teller:
         if self._shown:
             self._shown = ""
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-
-
-def progress_words(seen: Capturing) -> str:
-    """Profiling, 2 streams, ITL 5.11 ms without the profiler."""
-    words = [CAPTURE_PHASES[seen.phase]]
-    if seen.streams:
-        words.append(f"{seen.streams} stream{'s' if seen.streams > 1 else ''} of ours")
-    if seen.others:
-        words.append(f"{seen.others} of others")
-    if seen.itl_ms is not None:
-        words.append(f"ITL {seen.itl_ms:.3g} ms without the profiler")
-    if seen.phase == "waiting" and seen.ranks_wanted is not None:
-        words.append(f"{seen.ranks_written} of {seen.ranks_wanted} ranks")
-    return ", ".join(words)

@@ -18,6 +18,8 @@ from decodetop.steps.reading import (
     StepsReport,
     TopKernel,
 )
+from decodetop.steps.taking import capture_question as capture_question
+from decodetop.steps.taking import capture_words as capture_words
 from decodetop.steps.wording import clip, escape
 
 ENGINES = {"sglang": "SGLang", "vllm": "vLLM", "unknown": "engine unknown"}

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from decodetop.bench.reading import BenchReading, MarkBaseline, StartBench, StopBench
 from decodetop.steps.reading import CancelParsing, StepsReading
+from decodetop_tui.acts import profile
 from decodetop_tui.screens.confirm import Confirm
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def parsing(face: Face) -> bool:
 
 
 def can_stop(face: Face) -> str | None:
-    return None if running(face) or parsing(face) else "nothing is running that could be stopped"
+    stoppable = running(face) or profile.capturing(face) or parsing(face)
+    return None if stoppable else "nothing is running that could be stopped"
 
 
 def on_run(face: Face) -> str | None:
@@ -45,7 +47,10 @@ def start(face: Face, preset: str) -> None:
 
 
 def stop(face: Face) -> None:
-    """Ask first for a benchmark; a trace being read can simply be read again."""
+    """Ask first for a benchmark and a capture; a trace being read can simply be read again."""
+    if profile.capturing(face):
+        profile.ask_stop(face)
+        return
     if not running(face):
         face.submit(CancelParsing())
         return

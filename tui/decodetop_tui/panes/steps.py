@@ -5,9 +5,11 @@ from __future__ import annotations
 from itertools import chain
 
 from decodetop.core import words
+from decodetop.core.clock import SECOND_NS
 from decodetop.core.state import State
 from decodetop.server.reading import ENGINE_NAMES
-from decodetop.steps.reading import Capture, Parsing, RankSteps, StepsReading
+from decodetop.steps import text
+from decodetop.steps.reading import Capture, Parsing, RankSteps, StepsReading, Taking
 from decodetop_tui.paint import Picture, Span, View
 from decodetop_tui.panes import _stepzoom
 from decodetop_tui.panes._cells import cells, clean, clip_middle, pad
@@ -44,19 +46,21 @@ def want(state: State, width: int) -> tuple[int, int]:
     ranks = reading.captures[0].report.ranks
     kinds = max((len(kind_parts(rank)) for rank in ranks), default=1)
     legend = -(-kinds // _legend_columns(width))
-    return 3, 4 + len(ranks) + legend + (reading.parsing is not None)
+    busy = (reading.parsing is not None) + (reading.taking != Taking())
+    return 3, 4 + len(ranks) + legend + busy
 
 
 def draw(state: State, view: View) -> Picture:
     page = Page(view)
     page.extend(trouble(state, "steps", view) if state.lane("steps").failure else [])
     reading = state.last("steps", StepsReading) or StepsReading()
+    page.extend(taking_lines(reading.taking, state.now_ns, view.width))
     if reading.parsing is not None:
         page.extend(parsing_lines(reading.parsing, view.width))
     if reading.last_error is not None:
         page.add(INDENT, Span("not read", "bad"), Span(f": {reading.last_error}"))
     if not reading.captures:
-        if reading.parsing is None:
+        if reading.parsing is None and reading.taking.progress is None:
             page.extend(_empty(reading))
         return page.picture(note_of(state, "steps", view.width))
     capture = reading.captures[0]
@@ -70,10 +74,24 @@ def draw(state: State, view: View) -> Picture:
 
 def _empty(reading: StepsReading) -> list[list[Span]]:
     first = [INDENT, Span("no trace yet")] if reading.last_error is None else [INDENT, Span("nothing to show", "dim")]
-    return [
-        first,
-        [INDENT, Span("o", "key"), Span(" opens a trace (torch.profiler, .json or .json.gz; several files = ranks)")],
-    ]
+    profiles = [INDENT, Span("p", "key"), Span(" profiles the server")]
+    opens = [Span("  o", "key"), Span(" opens a trace (torch.profiler; several files = ranks)")]
+    return [first, [*profiles, *opens]]
+
+
+def taking_lines(taking: Taking, now_ns: int, width: int) -> list[list[Span]]:
+    """The live server being profiled, or why that brought nothing, or what a dead capture left behind."""
+    seen = taking.progress
+    if seen is not None:
+        spent = words.remaining((now_ns - seen.since_ns) / SECOND_NS)
+        said = clip_middle(clean(text.capture_words(seen)), max(10, width - cells(spent) - 14))
+        return [[INDENT, Span("capturing ", "title"), Span(said), Span(f"  {spent}", "dim")]]
+    if taking.left is not None:
+        left = f": {clean(taking.left.endpoint)}, by a capture that died"
+        return [[INDENT, Span("still profiled?", "warn"), Span(left), Span("  p", "key"), Span(" stops it")]]
+    if taking.error is not None:
+        return [[INDENT, Span("not captured", "bad"), Span(f": {clean(taking.error)}")]]
+    return []
 
 
 def parsing_lines(parsing: Parsing, width: int) -> list[list[Span]]:
