@@ -15,9 +15,9 @@ BOUNDARY = re.compile(rb'\}\s*,(?=\s*\{\s*"(?:ph|name|cat|pid|tid|ts|args|dur|id
 """Between two events. It can't match inside a JSON string: an inner quote is escaped there, and a closing quote is
 never followed by a colon. A nested object that starts with one of these keys can match; `rescue` glues it."""
 
-HEADER_MAX_BYTES = 32 << 20
+HEADER_MAX_BYTES = 16 << 20
 """Log lines once stood in the header (kineto #1336), so it can be large; no real one comes near this."""
-EVENT_MAX_BYTES = 16 << 20
+EVENT_MAX_BYTES = 8 << 20
 FOOTER_MAX_BYTES = 4 << 20
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _LOOK_BACK = 1 << 15

@@ -143,7 +143,7 @@ class EventDecoder:
             name: Any = Literal[names] if known and 0 < len(names) <= NAMES_MAX else str
             types.append(_struct(category, _fields(category, name)))
             self._put[types[-1]] = category
-        union: Any = Union[(*types, *skipped)]  # type: ignore[valid-type]
+        union: Any = Union[(*types, *skipped)]
         return msgspec.json.Decoder(list[union])
 
     def _typed(self, text: bytes) -> Batch | None:

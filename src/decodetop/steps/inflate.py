@@ -39,12 +39,13 @@ class TraceBytes:
         self.json_bytes = 0
         self.damage: str | None = None
         try:
+            if path.exists() and not path.is_file():
+                raise TraceError(f"can't read {path}: not a file", "give the trace files, all ranks of one capture")
             self._file: BinaryIO = path.open("rb")
             head = self._file.read(16)
+            self.total_bytes = path.stat().st_size
         except OSError as error:
-            hint = "give the trace files themselves, all ranks of one capture" if path.is_dir() else "check the path"
-            raise TraceError(f"can't read {path}: {error.strerror or error}", hint) from error
-        self.total_bytes = path.stat().st_size
+            raise TraceError(f"can't read {path}: {error.strerror or error}", "check the path") from error
         self.gzip = head.startswith(_GZIP)
         if not head:
             self._file.close()
@@ -54,19 +55,25 @@ class TraceBytes:
                 self._file.close()
                 raise TraceError(f"{path} is no trace but {what.split(';')[0]}", what.partition("; ")[2])
         self._file.seek(0)
+        self._ahead = ThreadPoolExecutor(1, "decodetop-inflate")
 
     def close(self) -> None:
+        """Ends the thread too; to be called whether or not the iteration came to its end."""
+        self._ahead.shutdown(wait=True)
         self._file.close()
 
     def __iter__(self) -> Iterator[bytes]:
-        """A thread reads and inflates one block ahead (both release the interpreter's lock)."""
+        """A thread reads and inflates one block ahead (both release the interpreter's lock).
+
+        The thread is ended by `close` and not here: a generator may be closed by the garbage collector, at a moment
+        when waiting for a thread never ends.
+        """
         blocks = self._inflated() if self.gzip else self._plain()
-        with ThreadPoolExecutor(1, "decodetop-inflate") as ahead:
-            coming = ahead.submit(next, blocks, None)
-            while (block := coming.result()) is not None:
-                coming = ahead.submit(next, blocks, None)
-                self.json_bytes += len(block)
-                yield block
+        coming = self._ahead.submit(next, blocks, None)
+        while (block := coming.result()) is not None:
+            coming = self._ahead.submit(next, blocks, None)
+            self.json_bytes += len(block)
+            yield block
 
     def _read(self, size: int) -> bytes:
         try:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -45,9 +45,7 @@ def read_trace(
 
     Raises TraceError if the file can't be read or is no trace; damage inside it is counted and said in the result.
     """
-    with ExitStack() as unfinished:
-        source = TraceBytes(path)
-        unfinished.callback(source.close)
+    with contextlib.closing(TraceBytes(path)) as source, contextlib.ExitStack() as unfinished:
         json_bytes = source.total_bytes * (GZIP_RATIO if source.gzip else 1)
         trace = Trace(path, spill or Spill(), min(PARTITIONS_MAX, 1 + json_bytes // PARTITION_JSON_BYTES))
         unfinished.callback(trace.close)
@@ -60,7 +58,6 @@ def read_trace(
                 progress(Progress(source.done_bytes, source.total_bytes, source.json_bytes))
         collector.finish()
         unfinished.pop_all()
-    source.close()
     trace.unreadable = decoder.unreadable
     _describe(trace, chunks.header + chunks.footer)
     if source.damage:
