@@ -22,6 +22,7 @@ COMMANDS = {
     "todo": "the checklist of the investigation",
     "bench": "measure a server: TTFT, ITL, TPOT, tok/s",
     "steps": "where each decode step's time goes, from a profiler trace",
+    "floor": "can this hardware do better: lower bound, gap, verdict",
     "report": "everything as markdown",
     "record": "record what the sources say to a tape",
     "replay": "the screen on a tape",

@@ -73,6 +73,7 @@ def compute(
         t_compute_ms=times.compute_ms,
         experts=seen.experts,
         allreduces_per_step=practice.collectives(model.shape, plan),
+        break_even_accept_length=_break_even(model, plan, kv_dtype, seen),
         plan=plan,
         hardware=card.hardware,
         model=_facts(model, kv_dtype),
@@ -132,6 +133,14 @@ def _tok_s(plan: Plan, step_ms: float) -> float | None:
     """All sequences together; drafting without an accept length leaves it open."""
     accepted = plan.accept_length if plan.draft_steps or plan.verify_tokens > 1 else 1.0
     return None if accepted is None or step_ms <= 0 else plan.batch * accepted / step_ms * 1e3
+
+
+def _break_even(model: Model, plan: Plan, kv_dtype: str, seen: Load) -> float | None:
+    """Expected bytes of the drafting step over those of a plain one; None without drafting."""
+    if not plan.draft_steps and plan.verify_tokens == 1:
+        return None
+    plain = msgspec.structs.replace(plan, draft_steps=0, verify_tokens=1)
+    return seen.expected.total / load.of_plan(model, plain, kv_dtype).expected.total
 
 
 def _batches(

@@ -153,6 +153,24 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     kv_heads: int
 
 
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """What to try next. `gain_ms` = at most, per step; None = can't be said beforehand. `effort` 1 (a restart) to 3.
+
+    `set` is the exact flag or step; `inactive` says when it silently does nothing; `failures` are known start-up ones.
+    """
+
+    id: str
+    title: str
+    set: str
+    why: str
+    gain_ms: float | None
+    gain_words: str
+    effort: int
+    trade: str = ""
+    inactive: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+
+
 class BatchPoint(msgspec.Struct, frozen=True, kw_only=True):
     """The floor at another batch size; `tok_s` is of all sequences together at `t_prac_ms`."""
 
@@ -169,6 +187,7 @@ class FloorReport(msgspec.Struct, frozen=True, kw_only=True):
     `t_meas_ms` is the step: with speculation the time per token times the accept length, None without one.
     `gap_ms` sums to `t_meas_ms - t_phys_ms`; None without a measurement or when that lies below the bound.
     `tok_s_at_floor` is of all sequences together; None when the step drafts and no accept length is known.
+    `break_even_accept_length`: below it drafting reads more bytes a token than not drafting (expected bytes).
     """
 
     schema: int = SCHEMA
@@ -191,32 +210,16 @@ class FloorReport(msgspec.Struct, frozen=True, kw_only=True):
     t_compute_ms: float | None
     experts: Experts | None
     allreduces_per_step: int
+    break_even_accept_length: float | None
     plan: Plan
     hardware: Hardware
     model: ModelFacts
     constants: tuple[Constant, ...]
+    graph_launches_per_step: int | None = None
     batches: tuple[BatchPoint, ...] = ()
     moves: tuple[Move, ...] = ()
     moves_left_out: tuple[RuledOut, ...] = ()
     errors: tuple[str, ...] = ()
-
-
-class Move(msgspec.Struct, frozen=True, kw_only=True):
-    """What to try next. `gain_ms` = at most, per step; None = can't be said beforehand. `effort` 1 (a restart) to 3.
-
-    `set` is the exact flag or step; `inactive` says when it silently does nothing; `failures` are known start-up ones.
-    """
-
-    id: str
-    title: str
-    set: str
-    why: str
-    gain_ms: float | None
-    gain_words: str
-    effort: int
-    trade: str = ""
-    inactive: tuple[str, ...] = ()
-    failures: tuple[str, ...] = ()
 
 
 class FloorReading(Reading, frozen=True, kw_only=True):

@@ -1,0 +1,182 @@
+"""Next moves: what moves.toml offers for this verdict, engine, version and these flags, ranked by gain over effort."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+from decodetop.core.words import percent, significant
+from decodetop.errors import ConfigError
+from decodetop.floor.facts import WORDS, facts_of
+from decodetop.floor.hardware import Card
+from decodetop.floor.reading import FloorReport, Move, RuledOut
+from decodetop.server.reading import ENGINE_NAMES, Server
+
+WORTH_SHARE = 0.005
+"""A move that can win less of the step than this is none."""
+
+MOST = 8
+"""A longer list is no advice."""
+
+
+class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One row of moves.toml; its head says what the keys mean."""
+
+    id: str
+    title: str
+    set: str
+    verdicts: tuple[str, ...]
+    effort: int
+    engine: str | None = None
+    since: str | None = None
+    until: str | None = None
+    sets: dict[str, str] = {}
+    clears: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
+    gain: str | None = None
+    share: float = 1.0
+    trade: str = ""
+    inactive: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    move: tuple[Entry, ...]
+
+
+@cache
+def entries() -> tuple[Entry, ...]:
+    """The shipped table. Raises ConfigError for a fact or a verdict that nobody states."""
+    text = resources.files("decodetop.floor").joinpath("moves.toml").read_text("utf-8")
+    try:
+        table = msgspec.convert(tomllib.loads(text), _File).move
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"moves.toml: {error}", "its head says what an entry holds") from error
+    for entry in table:
+        unknown = [fact for fact in (*entry.needs, *entry.never) if fact not in WORDS]
+        if unknown:
+            raise ConfigError(f"moves.toml: {entry.id}: {', '.join(unknown)} is no fact", f"facts: {', '.join(WORDS)}")
+    return table
+
+
+def offered(report: FloorReport, card: Card, server: Server | None, traced_engine: str | None) -> FloorReport:
+    """`report` with its moves, and those left out with the reason."""
+    if report.verdict is None:
+        return report
+    engine = server.engine if server is not None else traced_engine
+    facts = facts_of(report, card, server)
+    found: list[Move] = []
+    left: list[RuledOut] = []
+    for entry in entries():
+        if report.verdict.id not in entry.verdicts or not _of_engine(entry, engine):
+            continue
+        why = _why_not(entry, facts, server)
+        if why is not None:
+            left.append(RuledOut(what=entry.title, because=why))
+            continue
+        move = _move(entry, report, server)
+        if move.gain_ms is not None and report.t_meas_ms and move.gain_ms < WORTH_SHARE * report.t_meas_ms:
+            left.append(RuledOut(what=entry.title, because="nothing to win there"))
+        else:
+            found.append(move)
+    found.sort(key=lambda move: -_worth(move))
+    return msgspec.structs.replace(report, moves=tuple(found[:MOST]), moves_left_out=tuple(left))
+
+
+def _of_engine(entry: Entry, engine: str | None) -> bool:
+    """An engine that is not known is offered every engine's moves, which then say whose they are."""
+    return entry.engine is None or engine in (None, "unknown") or entry.engine == engine
+
+
+def _why_not(entry: Entry, facts: frozenset[str], server: Server | None) -> str | None:
+    """The reason a move is left out; None = it is offered."""
+    flags = {} if server is None else {flag.name: flag.resolved or flag.requested for flag in server.flags}
+    if entry.sets and all(str(flags.get(name, "")).lower() == value for name, value in entry.sets.items()):
+        return "already set"
+    if entry.clears and server is not None and not any(_is_on(flags.get(name)) for name in entry.clears):
+        return f"--{entry.clears[0].replace('_', '-')} is not set"
+    if entry.clears and server is None and "graphs_on" in facts and entry.id == "graphs-on":
+        return WORDS["graphs_off"][1]
+    missing = next((fact for fact in entry.needs if fact not in facts), None)
+    if missing is not None:
+        return WORDS[missing][1]
+    present = next((fact for fact in entry.never if fact in facts), None)
+    if present is not None:
+        return WORDS[present][0]
+    version = None if server is None else server.version
+    if entry.until is not None and version is not None and _older(entry.until, version):
+        return f"gone after {entry.until}: this is {version}"
+    return None
+
+
+def _is_on(value: str | None) -> bool:
+    return value is not None and value.lower() not in ("false", "none", "0", "")
+
+
+def _older(version: str, than: str) -> bool:
+    """Whether release `version` came before `than`: numbers compared part by part."""
+    return _numbers(version) < _numbers(than)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+def _move(entry: Entry, report: FloorReport, server: Server | None) -> Move:
+    gain_ms = _gain_ms(entry, report)
+    words = "gain not known beforehand"
+    if gain_ms is not None and report.t_meas_ms:
+        words = f"at most {significant(gain_ms)} ms, {percent(100 * gain_ms / report.t_meas_ms)} of the step"
+    title, effort, set_words = entry.title, entry.effort, entry.set
+    if server is None and entry.engine is not None:
+        title = f"{ENGINE_NAMES.get(entry.engine, entry.engine)}: {title}"
+    version = None if server is None else server.version
+    if entry.since is not None and version is not None and _older(version, entry.since):
+        title = f"newer release (this is {version}, the flag came with {entry.since}): {title}"
+        effort = min(3, effort + 1)
+        set_words = f"{entry.since} or later, then {set_words}"
+    assert report.verdict is not None
+    return Move(
+        id=entry.id,
+        title=title,
+        set=set_words,
+        why=report.verdict.sentence,
+        gain_ms=gain_ms,
+        gain_words=words,
+        effort=effort,
+        trade=entry.trade,
+        inactive=entry.inactive,
+        failures=entry.failures,
+    )
+
+
+def _gain_ms(entry: Entry, report: FloorReport) -> float | None:
+    """At most what the part of the gap, or the bytes that fall away, take today."""
+    per_ms = report.hardware.bandwidth_gb_s * 1e6
+    if entry.gain is None or report.t_meas_ms is None:
+        return None
+    if entry.gain == "weights_half":
+        return report.bytes.weights / 2 / per_ms
+    if entry.gain == "weights_4bit":
+        kept = 0.5625 / (report.bytes.weights / max(1.0, _weights_read(report)))
+        return max(0.0, report.bytes.weights * (1 - kept)) / per_ms
+    if entry.gain == "kv_half":
+        return report.bytes.kv / 2 / per_ms
+    gap = (report.gap_ms or {}).get(entry.gain)
+    return None if gap is None else max(0.0, gap) * entry.share
+
+
+def _weights_read(report: FloorReport) -> float:
+    """Weights (not bytes) one GPU reads, about: half the arithmetic of one token."""
+    tokens = report.plan.batch * report.plan.verify_tokens
+    return report.flops / 2 / max(1, tokens)
+
+
+def _worth(move: Move) -> float:
+    """Gain over effort; what can't be said beforehand comes after what can, the easier first."""
+    return (move.gain_ms or 0.0) / move.effort - 1e-6 * move.effort

@@ -1,0 +1,192 @@
+"""The floor of what is served here: the model, plan and card from the command line, the server and the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from decodetop.core.clock import Clock
+from decodetop.core.engine import Engine, Probe
+from decodetop.core.state import State
+from decodetop.errors import UsageError
+from decodetop.floor import moves
+from decodetop.floor.floor import compute
+from decodetop.floor.formats import FORMATS
+from decodetop.floor.hardware import Card
+from decodetop.floor.measured import breakdown_of, measure, traced_of
+from decodetop.floor.model import Model, open_model
+from decodetop.floor.practice import Overrides
+from decodetop.floor.reading import FloorReport, Plan
+from decodetop.floor.rules import Clocks
+from decodetop.floor.verdict import judged
+from decodetop.flows.session import new_header, watch
+from decodetop.gpu.probe import GpuProbe
+from decodetop.gpu.reading import GpuReading
+from decodetop.server.probe import ServerProbe
+from decodetop.server.reading import Server, ServerReading
+from decodetop.steps.reading import StepsReport
+
+LOOK_S = 12.0
+BUSY_PERCENT = 50.0
+"""Below this a card idles, and its clocks say nothing of a decode step."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for; None = as the server or the trace says, else the usual. `dp_attention` 0 = one per GPU."""
+
+    model: Path | None = None
+    tp: int | None = None
+    pp: int | None = None
+    ep: int | None = None
+    dp_attention: int | None = None
+    batch: int | None = None
+    context: int | None = None
+    kv_dtype: str | None = None
+    weights_dtype: str | None = None
+    draft_steps: int | None = None
+    verify_tokens: int | None = None
+    accept_length: float | None = None
+    token_ms: float | None = None
+    step_ms: float | None = None
+    eta: float | None = None
+    allreduce_us: float | None = None
+    layer_us: float | None = None
+
+
+class Seen(NamedTuple):
+    """What a look at the box found; `gpu_problem` = why there is no GPU reading."""
+
+    server: Server | None = None
+    gpus: GpuReading | None = None
+    gpu_problem: str | None = None
+
+
+async def look(clock: Clock, endpoints: Sequence[str], key: str | None, *, server: bool, gpus: bool) -> Seen:
+    """One look at the current server and at the GPUs, as far as they are wanted."""
+    probes: list[Probe] = []
+    if server:
+        probes.append(ServerProbe(clock, endpoints=endpoints, api_key=key))
+    if gpus:
+        probes.append(GpuProbe(clock))
+    sources = [probe.source for probe in probes]
+    state = await watch(
+        Engine(new_header(clock), clock, probes), clock, LOOK_S, ready=lambda state: _heard(state, sources)
+    )
+    servers = state.last("server", ServerReading)
+    failure = state.lane("gpu").failure
+    return Seen(
+        server=servers.current_server if servers is not None else None,
+        gpus=state.last("gpu", GpuReading),
+        gpu_problem=failure.message if failure is not None else None,
+    )
+
+
+def _heard(state: State, sources: Sequence[str]) -> bool:
+    return all(state.lane(source).last is not None or state.lane(source).failure is not None for source in sources)
+
+
+def from_server(server: Server, ask: Ask) -> Ask:
+    """What was not asked for, as the server has it. Raises UsageError when its model lies elsewhere."""
+    if not server.model:
+        raise UsageError(f"{server.endpoint} does not say which model it serves", "give --model PATH")
+    path = Path(server.model)
+    if not path.exists():
+        raise UsageError(
+            f"the model {server.model[:80]!r} of {server.endpoint} is no path on this box",
+            "give --model: its folder in the local cache, or its config.json",
+        )
+    flags = {flag.name: flag.resolved or flag.requested for flag in server.flags}
+    grouped = flags.get("enable_dp_attention") == "true"
+    speculates = server.speculative_algorithm is not None
+    found = {
+        "model": path,
+        "tp": server.tp,
+        "pp": server.pp,
+        "ep": server.ep,
+        "dp_attention": server.dp if grouped else None,
+        "batch": server.running or None,
+        "context": _context(server),
+        "kv_dtype": server.kv_dtype,
+        "draft_steps": server.speculative_steps if speculates else None,
+        "verify_tokens": server.speculative_draft_tokens if speculates else None,
+        "accept_length": server.accept_length if speculates else None,
+    }
+    changes = {name: value for name, value in found.items() if getattr(ask, name) is None and value is not None}
+    return msgspec.structs.replace(ask, **changes)
+
+
+def _context(server: Server) -> int | None:
+    """Tokens a running sequence holds, by the pool's use."""
+    if not server.running or server.kv_usage is None or server.kv_capacity_tokens is None:
+        return None
+    return max(1, round(server.kv_usage * server.kv_capacity_tokens / server.running))
+
+
+def answer(
+    ask: Ask,
+    card: Card,
+    *,
+    steps: StepsReport | None = None,
+    server: Server | None = None,
+    clocks: Clocks | None = None,
+) -> FloorReport:
+    """Floor, gap, verdict and moves. Raises UsageError, DataError."""
+    if ask.model is None:
+        raise UsageError("there is no model to judge", "give --model PATH")
+    model = _model(ask.model, ask.weights_dtype, server)
+    seen = None if steps is None else breakdown_of(steps)
+    batch = seen.batch if seen is not None else None
+    plan = plan_of(ask, batch)
+    measured = measure(plan, token_ms=ask.token_ms, step_ms=ask.step_ms, steps=steps)
+    overrides = Overrides(eta=ask.eta, allreduce_us=ask.allreduce_us, layer_us=ask.layer_us)
+    report = compute(model, plan, card, traced=traced_of(seen), overrides=overrides)
+    if batch is not None and batch != plan.batch:
+        note = f"the trace is of a batch of {batch}, the floor of {plan.batch}: they can't be compared"
+        report = msgspec.structs.replace(report, errors=(*report.errors, note))
+    return moves.offered(judged(report, measured, clocks), card, server, steps.engine if steps is not None else None)
+
+
+def _model(path: Path, weights_dtype: str | None, server: Server | None) -> Model:
+    """A server told to quantise at load serves other bytes than the files hold."""
+    model = open_model(path, weights_dtype)
+    asked = server.quantization if server is not None else None
+    if weights_dtype is None and model.quantization is None and asked in FORMATS:
+        return open_model(path, asked)
+    return model
+
+
+def plan_of(ask: Ask, batch: int | None = None) -> Plan:
+    """`batch` = that of the trace. A chain of K drafts puts K + 1 tokens through the step."""
+    tp, draft = ask.tp or 1, ask.draft_steps or 0
+    groups = tp if ask.dp_attention == 0 else ask.dp_attention or 1
+    return Plan(
+        tp=tp,
+        pp=ask.pp or 1,
+        ep=ask.ep or 1,
+        dp_attention=groups,
+        batch=ask.batch or batch or 1,
+        context=ask.context or 1024,
+        kv_dtype=ask.kv_dtype,
+        weights_dtype=ask.weights_dtype,
+        draft_steps=draft,
+        verify_tokens=ask.verify_tokens or draft + 1,
+        accept_length=ask.accept_length,
+    )
+
+
+def clocks_of(gpus: GpuReading | None) -> Clocks | None:
+    """Of the slowest card under load; None while they idle, for then their clocks say nothing."""
+    busy = [gpu for gpu in gpus.gpus if (gpu.utilization_percent or 0.0) >= BUSY_PERCENT] if gpus is not None else []
+    if not busy:
+        return None
+    slowest = min(busy, key=lambda gpu: (gpu.sm_clock_mhz or 0) / (gpu.sm_clock_max_mhz or 1))
+    return Clocks(
+        sm=slowest.sm_clock_mhz,
+        sm_max=slowest.sm_clock_max_mhz,
+        memory=slowest.mem_clock_mhz,
+        memory_max=slowest.mem_clock_max_mhz,
+        reasons=slowest.event_reasons,
+    )
