@@ -23,7 +23,7 @@ CHILD_CLOCKS = ("bench/", "sim/", "steps/child.py")
 """Child processes that stamp with CLOCK_MONOTONIC themselves: the load generator, the simulated server, the parser."""
 SPAWNERS = {
     "core/pipe.py", "bench/launch.py", "steps/service.py", "steps/launch.py", "sim/process.py",
-    "flows/capture_guard.py",
+    "flows/capture_guard.py", "flows/bench_variant.py",
 }  # fmt: skip
 BLIND_EXCEPTS = {
     "core/engine.py", "core/feed.py", "core/thread.py", "flows/session.py", "bench/worker.py", "steps/child.py",

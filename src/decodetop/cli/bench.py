@@ -16,7 +16,7 @@ from decodetop.bench.plan import Overrides, choose, load_presets, plans_of
 from decodetop.bench.reading import SCHEMA, Plan, Preset, Run
 from decodetop.bench.store import FILE, RunStore
 from decodetop.bench.workload import read_lines
-from decodetop.cli import bench_compare
+from decodetop.cli import bench_compare, bench_experiment
 from decodetop.cli.bench_options import INTERRUPTED, action, measured, overrides, own_presets, plan_options
 from decodetop.cli.common import print_json, print_lines
 from decodetop.config import Settings
@@ -50,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     show.set_defaults(work=_show)
     base.set_defaults(work=_baseline)
     bench_compare.configure(actions)
+    bench_experiment.configure(actions)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -1,0 +1,135 @@
+"""`decodetop bench experiment FILE`: variants of a server, each started, measured and stopped, then all put back."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+
+from decodetop.bench.experiment import Experiment, Outcome, lines, order, parse, plan_lines
+from decodetop.bench.plan import choose, load_presets, plans_of
+from decodetop.bench.reading import SCHEMA, Run
+from decodetop.cli.bench_options import INTERRUPTED, action, measured, overrides, own_presets, plan_options
+from decodetop.cli.common import print_json, print_lines
+from decodetop.config import Settings, api_key, load
+from decodetop.core.engine import Engine
+from decodetop.errors import ConfigError, DataError, RequestError, UsageError
+from decodetop.flows.bench import BenchService, new_seed
+from decodetop.flows.bench_experiment import Answers, Experimenter
+from decodetop.flows.bench_variant import stage_of
+
+READY = frozenset({200, 401, 403, 404})
+"""What a server that is up says to GET /v1/models; llama.cpp says 503 while it loads."""
+ANSWER_S = 5.0
+
+
+def configure(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = action(actions, "experiment", "measure variants of a server, restarting it")
+    parser.add_argument("file", type=Path, metavar="FILE", help="TOML: endpoint, variants, rounds (docs/benchmark.md)")
+    parser.add_argument("--dry-run", action="store_true", default=False, help="only say what would be done")
+    parser.add_argument("--yes", action="store_true", default=False, help="don't ask before stopping anything")
+    plan_options(parser)
+    parser.set_defaults(work=_experiment)
+
+
+def _experiment(args: argparse.Namespace, settings: Settings) -> int:
+    experiment = _read(args.file)
+    seed = getattr(args, "seed", None) or new_seed()
+    starts = order(experiment, seed)
+    presets = load_presets(own_presets(settings))
+    preset, asked = choose(presets, experiment.preset), overrides(args)
+    if len(preset.streams) > 1 and asked.streams is None:
+        raise UsageError(f"preset {preset.name} is a sweep", "one question at a time: add --streams N")
+    if args.dry_run:
+        _say_plan(args, experiment, starts)
+        return 0
+    if settings.readonly:
+        raise UsageError("an experiment stops and starts servers: refused with --readonly", "--dry-run is allowed")
+    _ask(args, experiment, starts)
+    (endpoint,) = load({"endpoints": [experiment.endpoint], "config": settings.config_path}, {}).endpoints
+    logs = _folder(settings)
+    answers = _answers(endpoint, api_key(settings))
+
+    async def work(service: BenchService, engine: Engine, stop: asyncio.Event) -> Outcome:
+        async def measure() -> Run:
+            outcome = await service.measure(plans_of(preset, endpoint, new_seed(), asked), engine, stop)
+            if outcome.error is not None or not outcome.runs:
+                raise outcome.error or RequestError("stopped before the first request ended")
+            return outcome.runs[0]
+
+        stage = stage_of(experiment)
+        experimenter = Experimenter(experiment, stage, measure, answers, engine.clock, logs, _told)
+        return await experimenter.run(starts, stop)
+
+    ended = measured(work, settings, presets, [endpoint])
+    if args.json:
+        print_json(ended.result)
+    else:
+        print_lines(lines(ended.result))
+    if ended.stopped:
+        return INTERRUPTED
+    return 0 if all(attempt.run is not None for attempt in ended.result.attempts) else 1
+
+
+def _read(path: Path) -> Experiment:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"can't read {path}: {error}", 'see docs/benchmark.md, "Experiments"') from error
+    return parse(text, str(path))
+
+
+def _say_plan(args: argparse.Namespace, experiment: Experiment, starts: Sequence[tuple[int, str]]) -> None:
+    if args.json:
+        found = [{"round": number, "variant": name} for number, name in starts]
+        print_json({"schema": SCHEMA, "experiment": experiment, "starts": found})
+    else:
+        print_lines(plan_lines(experiment, starts))
+
+
+def _ask(args: argparse.Namespace, experiment: Experiment, starts: Sequence[tuple[int, str]]) -> None:
+    """Raises UsageError when nobody said yes."""
+    if args.yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "an experiment stops and starts servers, and there is nobody to ask", "add --yes (or --dry-run)"
+        )
+    print("\n".join([*plan_lines(experiment, starts), "Go on? [y/N] "]), end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise UsageError("not begun", "nothing was touched")
+
+
+def _folder(settings: Settings) -> Path:
+    """A new folder for the servers' logs. Raises DataError."""
+    parent = settings.investigation / "experiments"
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        number = 1 + max((int(path.name) for path in parent.iterdir() if path.name.isdigit()), default=0)
+        folder = parent / f"{number:03d}"
+        folder.mkdir()
+    except OSError as error:
+        raise DataError(f"can't make a folder in {parent}: {error.strerror}", "use --investigation DIR") from error
+    return folder
+
+
+def _answers(endpoint: str, key: str | None) -> Answers:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+
+    async def answers() -> bool:
+        try:
+            async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_S) as client:
+                response = await client.get(f"{endpoint.removesuffix('/v1')}/v1/models", headers=headers)
+        except httpx.HTTPError:
+            return False
+        return response.status_code in READY
+
+    return answers
+
+
+def _told(words: str) -> None:
+    print(words, file=sys.stderr)

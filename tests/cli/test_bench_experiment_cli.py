@@ -1,0 +1,73 @@
+"""`decodetop bench experiment` against real processes: two simulated servers of different speed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+FAST = ("--requests", "1", "--warmup", "0", "--input-tokens", "16", "--output-tokens", "24")
+
+
+async def experiment(tmp_path: Path, file: Path, *argv: str) -> tuple[int, str, str]:
+    config = tmp_path / "config.toml"
+    config.write_text("")
+    common = ("--investigation", str(tmp_path / "investigation"), "--config", str(config))
+    words = (sys.executable, "-m", "decodetop", "bench", "experiment", str(file), *argv, *common)
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=dict(os.environ)
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()
+
+
+def written(tmp_path: Path, rounds: int = 2) -> tuple[Path, int]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    argv = [sys.executable, "-m", "decodetop.sim.server", "--port", str(port), "--exact"]
+    file = tmp_path / "experiment.toml"
+    file.write_text(
+        f'endpoint = "http://127.0.0.1:{port}"\nrounds = {rounds}\nhealthy_s = 60\nstop_s = 20\n'
+        f"[variants.slow]\nargv = {json.dumps([*argv, 'ttft_ms=20,itl_ms=30'])}\n"
+        f"[variants.fast]\nargv = {json.dumps([*argv, 'ttft_ms=20,itl_ms=10'])}\n"
+        f"[variants.broken]\nargv = {json.dumps([sys.executable, '-c', 'raise SystemExit(chr(110) + chr(111))'])}\n"
+    )
+    return file, port
+
+
+@pytest.mark.slow
+async def test_variants_are_started_measured_and_compared(tmp_path: Path) -> None:
+    file, port = written(tmp_path)
+    code, out, err = await experiment(tmp_path, file, "--yes", "--json", *FAST)
+    found = json.loads(out)
+    assert code == 1  # one variant did not start: that is in the table, with its reason
+    attempts = {(one["variant"], one["round"]): one for one in found["attempts"]}
+    assert len(attempts) == 6 and "starting slow #1" in err
+    assert all(attempts[name, turn]["run"]["requests"]["ok"] == 1 for name in ("slow", "fast") for turn in (1, 2))
+    assert "exit code 1" in attempts["broken", 1]["failed"] and "its log ends: no" in attempts["broken", 1]["failed"]
+    fast, broken = found["comparisons"]
+    assert (fast["b"], len(fast["pairs"])) == ("fast", 2) and fast["verdict"]["effect"]["ratio"] > 1.5
+    assert broken["verdict"]["word"] == "not_resolved"
+    with socket.socket() as free:
+        assert free.connect_ex(("127.0.0.1", port)) != 0  # nothing is left running
+
+
+async def test_nothing_is_touched_without_a_yes(tmp_path: Path) -> None:
+    file, _ = written(tmp_path)
+    code, out, _ = await experiment(tmp_path, file, "--dry-run")
+    assert code == 0 and "6 starts against" in out and "order: " in out
+    code, out, err = await experiment(tmp_path, file)
+    assert (code, out) == (2, "") and "nobody to ask" in err and "--yes" in err
+    code, _, err = await experiment(tmp_path, file, "--yes", "--readonly")
+    assert code == 2 and "--readonly" in err
+    file.write_text("endpoint = 1")
+    code, _, err = await experiment(tmp_path, file, "--yes")
+    assert code == 2 and "experiment.toml" in err
