@@ -95,6 +95,8 @@ def _rank(trace: Trace, process: Process, grammar: segment.Grammar | None, table
     choice = choose.choose(labels.found, windows, sums, timeline.lost[1:])
     best = choose.representative(choice.kept, windows) if choice.kept else None
     seen = coverage.check(trace, timeline, labels, windows, sums, choice, best)
+    totals = None if seen.ok else _totals(trace, timeline, names)
+    timeline.free()
     rank = process.tag if process.tag is not None else rank_of(trace.path)
     return Figures(
         trace=trace,
@@ -107,7 +109,7 @@ def _rank(trace: Trace, process: Process, grammar: segment.Grammar | None, table
         coverage=seen,
         rank=trace.rank if rank is None and trace.rank is not None else -1 if rank is None else rank,
         device=trace.devices.get(device) if isinstance(device, int) else None,
-        totals=None if seen.ok else _totals(trace, timeline, names),
+        totals=totals,
     )
 
 

@@ -34,6 +34,7 @@ class Spill:
     """The file and the budget that all tables of one trace share."""
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
+        self.written = 0
         self._budget = budget_bytes
         self._used = 0
         self._file: BinaryIO | None = None
@@ -47,7 +48,7 @@ class Spill:
     def took(self, size: int) -> None:
         """`size` bytes more are held; everything goes to the file when the budget is spent. Raises TraceError."""
         self._used += size
-        if self._used > self._budget:
+        if size > 0 and self._used > self._budget:
             for table in self._tables:
                 table.flush()
 
@@ -58,9 +59,11 @@ class Spill:
                 self._file = tempfile.TemporaryFile(prefix="decodetop-")  # noqa: SIM115
             offset = self._file.seek(0, 2)
             self._file.write(rows.tobytes())
+            self._file.flush()
         except OSError as error:
             message = f"can't write temporary data to {tempfile.gettempdir()}: {error.strerror or error}"
             raise TraceError(message, "free some space there, or set TMPDIR to another folder") from error
+        self.written += rows.nbytes
         return offset, len(rows)
 
     def read(self, offset: int, count: int, dtype: np.dtype[Any]) -> Rows:

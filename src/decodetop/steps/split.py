@@ -94,9 +94,9 @@ def _decide(met: Segments, lane_of: Ints, start: Ints, rank: NDArray[Any]) -> Se
 
 def clip(segments: Segments, low: int, high: int) -> Segments:
     """What of the segments lies in [low, high)."""
-    some = (segments.end > low) & (segments.start < high)
-    begin, finish = segments.start[some], segments.end[some]
-    return Segments(np.maximum(begin, low), np.minimum(finish, high), segments.owner[some])
+    begin, finish = np.maximum(segments.start, low), np.minimum(segments.end, high)
+    some = np.flatnonzero(begin < finish)
+    return Segments(begin[some], finish[some], segments.owner[some])
 
 
 def cut(segments: Segments, cuts: Ints) -> Segments:

@@ -111,6 +111,11 @@ class Timeline:
     def count(self) -> int:
         return self.events.count
 
+    def free(self) -> None:
+        """Forget the events: with many ranks only the sums of each are kept."""
+        self.events.free()
+        self.syncs.free()
+
     def buckets(self) -> Iterator[tuple[Events, Rows, int]]:
         """Events and synchronising calls in order of time, and the time before which all have been handed out."""
         edges = [*self._bounds.tolist(), np.iinfo(np.int64).max]
