@@ -8,10 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from decodetop.errors import DataError
 from decodetop.report import markdown
 from decodetop_tui import picture
-from decodetop_tui.acts.output import save
 from decodetop_tui.cells import raster
 from decodetop_tui.paint import Span
 from decodetop_tui.shapes import areas, is_shape
@@ -80,17 +78,6 @@ async def test_a_place_that_cannot_be_written_is_an_error_on_screen(tmp_path: Pa
     async with desk(investigation=tmp_path) as d:
         await d.press("w")
         assert d.footer.startswith(" ✗ can't write") and "--investigation" in d.footer
-
-
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "report.md"
-    save(path, "old")
-    with pytest.raises(UnicodeEncodeError):
-        save(path, "new \ud800")
-    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(DataError, match="can't write"):
-        save(tmp_path / "folder", "new")
 
 
 @pytest.mark.parametrize("tmux", [False, True])

@@ -56,6 +56,7 @@ def replace(path: Path, data: bytes, still: Callable[[], bool] = lambda: True, *
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             _write(temporary, data, path, durable)
             if not still():

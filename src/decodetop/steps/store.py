@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from decodetop.core.atomic import replace
 from decodetop.errors import DataError
 from decodetop.steps.reading import SCHEMA, Capture
 
@@ -54,12 +53,7 @@ class CaptureStore:
         """Store one; an older one of the same files and time is replaced. Raises DataError if the disk refuses."""
         path = self._folder / f"{capture.id}.json"
         data = msgspec.json.encode(_File(SCHEMA, capture))
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            _replace(path, data)
-        except OSError as error:
-            message = f"can't store the capture in {self._folder}: {error.strerror or error}"
-            raise DataError(message, "choose another place with --investigation DIR") from error
+        replace(path, data)
         others = (one for one in self.captures if one.id != capture.id)
         self.captures = (capture, *others)
 
@@ -89,16 +83,3 @@ def _decode(data: bytes) -> Capture:
     if schema > SCHEMA:
         raise DataError(f"schema {schema} is newer than this decodetop reads ({SCHEMA})")
     return msgspec.json.decode(data, type=_File).capture
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Whole or not at all, also when the power goes."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    finally:
-        Path(name).unlink(missing_ok=True)

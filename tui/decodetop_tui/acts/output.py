@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from decodetop.core.atomic import replace
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.source import Record, RecordReading
 from decodetop.errors import DataError
@@ -63,7 +61,7 @@ def _path(face: Face, suffix: str) -> Path:
 def _save(face: Face, path: Path, text: str) -> bool:
     """Whether it is on the disk; else the operator was told why not."""
     try:
-        save(path, text)
+        replace(path, text.encode("utf-8"))
     except DataError as error:
         face.say(error.message, "error", error.hint)
         return False
@@ -74,22 +72,3 @@ def shown(path: Path) -> str:
     """The path with ~ for the home folder."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
-
-
-def save(path: Path, text: str) -> None:
-    """The whole file or none of it. Raises DataError."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
-            raise
-    except OSError as error:
-        raise DataError(f"can't write {shown(path)}: {error.strerror or error}", "use --investigation DIR") from error
