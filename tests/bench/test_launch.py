@@ -45,6 +45,13 @@ class Heard:
         self.terms = ready
 
 
+async def asked(server: TokenServer) -> None:
+    """Until the first request came."""
+    async with asyncio.timeout(60):
+        while not server.posts:
+            await asyncio.sleep(0.01)
+
+
 def plan_for(url: str, **changes: Any) -> Plan:
     settings = {"streams": 2, "requests": 4, "input_tokens": 32, "output_tokens": 8, "timeout_s": 30.0, "seed": 7}
     return Plan(preset="t", endpoint=url, **{**settings, **changes})
@@ -120,7 +127,7 @@ async def test_stopped_keeps_what_finished() -> None:
     async with TokenServer(slow_after(4)) as server:  # the trial, one warm-up, two measured
         plan = plan_for(server.url, requests=50, warmup_requests=1)
         running = asyncio.ensure_future(run_load(plan, None, heard, stop))
-        await heard.under_way.wait()
+        await asyncio.wait_for(heard.under_way.wait(), 60)
         stop.set()
         result = await running
     assert result.partial and len(result.records) == 2 and result.unfinished == 2
@@ -131,8 +138,7 @@ async def test_stopped_before_the_load_has_no_records() -> None:
     stop, heard = asyncio.Event(), Heard()
     async with TokenServer(slow_after(0)) as server:
         running = asyncio.ensure_future(run_load(plan_for(server.url), None, heard, stop))
-        while not server.posts:
-            await asyncio.sleep(0.01)
+        await asked(server)
         stop.set()
         result = await running
     assert result.partial and result.records == [] and heard.terms is None
@@ -151,7 +157,7 @@ async def test_a_killed_load_process_is_a_word() -> None:
     heard = Heard()
     async with TokenServer(slow_after(4)) as server:
         running = asyncio.ensure_future(run_load(plan_for(server.url, requests=50), None, heard, asyncio.Event()))
-        await heard.under_way.wait()
+        await asyncio.wait_for(heard.under_way.wait(), 60)
         (child,) = load_processes()
         child.send_signal(signal.SIGKILL)
         with pytest.raises(LoadFailed, match="by signal 9 before its result"):
@@ -163,7 +169,7 @@ async def test_cancelled_leaves_no_process() -> None:
     heard = Heard()
     async with TokenServer(slow_after(4)) as server:
         running = asyncio.ensure_future(run_load(plan_for(server.url, requests=50), None, heard, asyncio.Event()))
-        await heard.under_way.wait()
+        await asyncio.wait_for(heard.under_way.wait(), 60)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -178,8 +184,7 @@ async def test_it_ends_by_itself_when_its_parent_is_gone() -> None:
         child = await asyncio.create_subprocess_exec(*argv, stdin=pipe, stdout=pipe)
         assert child.stdin is not None
         child.stdin.write(json.dumps(job).encode() + b"\n")
-        while not server.posts:
-            await asyncio.sleep(0.01)
+        await asked(server)
         child.stdin.close()
         assert await asyncio.wait_for(child.wait(), 20) == 1
         await child.communicate()

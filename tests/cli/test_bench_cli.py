@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from decodetop.cli import main
 from support.token_server import HEAD, Break, Seen, Step, TokenServer, Wait, chunk, completions, event, reply
 
 FAST = ("--streams", "2", "--requests", "4", "--input-tokens", "16", "--output-tokens", "6")
@@ -52,6 +53,25 @@ async def ended(process: asyncio.subprocess.Process) -> Ended:
     return Ended(process.returncode, out.decode(), err.decode())
 
 
+class Here:
+    """The command in this process, for what starts nothing."""
+
+    def __init__(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        config = tmp_path / "config.toml"
+        config.write_text("")
+        self._common = ["--investigation", str(tmp_path / "investigation"), "--config", str(config)]
+        self._capsys = capsys
+
+    def __call__(self, *argv: str) -> Ended:
+        code = main(["bench", *argv, *self._common])
+        return Ended(code, *self._capsys.readouterr())
+
+
+@pytest.fixture
+def here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Here:
+    return Here(tmp_path, capsys)
+
+
 async def bench(tmp_path: Path, *argv: str, env: dict[str, str] | None = None) -> Ended:
     return await ended(await start(tmp_path, *argv, env=env))
 
@@ -81,24 +101,24 @@ async def test_one_run_as_json_is_the_contract(tmp_path: Path) -> None:
     assert found["metrics"]["ttft_ms"]["mean"] >= 20
 
 
-async def test_plain_output_and_the_list(tmp_path: Path) -> None:
+async def test_plain_output_and_the_list(tmp_path: Path, here: Here) -> None:
     done = await run(tmp_path, steady, *FAST)
     assert done.code == 0 and done.err == ""
     assert "single: 2 streams, 16 in, 6 out, 4 requests, completions" in done.out
     assert "4 ok, 0 failed" in done.out and "TPOT" in done.out
-    listed = await bench(tmp_path, "list")
+    listed = here("list")
     assert listed.code == 0 and "#1" in listed.out.splitlines()[1]
-    assert (await bench(tmp_path, "baseline", "1")).code == 0
-    assert (await bench(tmp_path, "list", "--json")).json["baseline_id"] == 1
-    exported = await bench(tmp_path, "export", "--format", "csv")
+    assert (here("baseline", "1")).code == 0
+    assert (here("list", "--json")).json["baseline_id"] == 1
+    exported = here("export", "--format", "csv")
     assert exported.code == 0 and exported.out.splitlines()[1].startswith("1,")
-    shown = await bench(tmp_path, "show", "1", "--json")
+    shown = here("show", "1", "--json")
     assert shown.json["id"] == 1
-    missing = await bench(tmp_path, "show", "7")
+    missing = here("show", "7")
     assert missing.code == 1 and "no run 7" in missing.err and "hint: " in missing.err
 
 
-async def test_a_sweep_prints_its_runs(tmp_path: Path) -> None:
+async def test_a_sweep_prints_its_runs(tmp_path: Path, here: Here) -> None:
     folder = tmp_path / "investigation"
     folder.mkdir()
     (folder / "presets.toml").write_text(
@@ -107,7 +127,7 @@ async def test_a_sweep_prints_its_runs(tmp_path: Path) -> None:
     done = await run(tmp_path, steady, "steps", "--json")
     assert done.code == 0 and set(done.json) == {"schema", "runs"}
     assert [one["plan"]["streams"] for one in done.json["runs"]] == [1, 3]
-    assert "steps" in (await bench(tmp_path, "presets")).out
+    assert "steps" in here("presets").out
 
 
 async def test_failed_requests_are_in_the_json_and_in_the_exit_code(tmp_path: Path) -> None:
@@ -145,14 +165,14 @@ REFUSED: dict[str, tuple[bytes, str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_no_server_to_measure_is_a_line_a_hint_and_json(tmp_path: Path, name: str) -> None:
+async def test_no_server_to_measure_is_a_line_a_hint_and_json(tmp_path: Path, here: Here, name: str) -> None:
     answer, words, hint = REFUSED[name]
     done = await run(tmp_path, lambda _: [answer], "--json")
     assert done.code == 1
     first, second = done.err.strip().splitlines()
     assert words in first and second.startswith("  hint: ") and hint in second
     assert done.json["valid"] is False and done.json["requests"]["failed"] == 1
-    assert not (await bench(tmp_path, "list", "--json")).json["runs"]
+    assert not here("list", "--json").json["runs"]
 
 
 async def test_an_endpoint_that_is_down(tmp_path: Path) -> None:
@@ -164,15 +184,16 @@ async def test_an_endpoint_that_is_down(tmp_path: Path) -> None:
     assert "can't connect" in done.err and "hint: " in done.err and "Traceback" not in done.err
 
 
-async def test_ctrl_c_keeps_what_finished(tmp_path: Path) -> None:
+async def test_ctrl_c_keeps_what_finished(tmp_path: Path, here: Here) -> None:
     posts = 0
     reached = asyncio.Event()
 
     def script(seen: Seen) -> Iterable[Step]:
         nonlocal posts
         posts += seen.method == "POST"
-        if posts > 5:  # the trial, two of warm-up, two measured
-            reached.set()
+        if posts > 5:  # the trial, two of warm-up, two measured: now both streams hang
+            if posts > 6:
+                reached.set()
             return [*steady(seen)[:3], Wait(60)]
         return steady(seen)
 
@@ -183,7 +204,7 @@ async def test_ctrl_c_keeps_what_finished(tmp_path: Path) -> None:
         done = await asyncio.wait_for(ended(process), 60)
     assert done.code == 130
     assert (done.json["partial"], done.json["requests"]["ok"]) == (True, 2)
-    assert (await bench(tmp_path, "list", "--json")).json["runs"][0]["partial"] is True
+    assert here("list", "--json").json["runs"][0]["partial"] is True
 
 
 KEY = "sk-cli-secret-0123456789"
@@ -206,7 +227,7 @@ async def test_the_key_from_the_environment_is_sent_and_nowhere_shown(tmp_path: 
     assert KEY.encode() not in kept
 
 
-async def test_usage_errors(tmp_path: Path) -> None:
+def test_usage_errors(here: Here) -> None:
     cases = [
         (("run", "--endpoint", "http://127.0.0.1:1", "--streams", "0"), "--streams 0"),
         (("run", "dubbel", "--endpoint", "http://127.0.0.1:1"), "no preset 'dubbel'"),
@@ -214,7 +235,7 @@ async def test_usage_errors(tmp_path: Path) -> None:
         (("baseline", "x"), "no run's number"),
     ]
     for argv, words in cases:
-        done = await bench(tmp_path, *argv)
+        done = here(*argv)
         assert (done.code, done.out) == (2, "") and words in done.err
 
 

@@ -263,8 +263,9 @@ async def test_a_command_and_all_it_started_are_gone_after_the_stop(tmp_path: Pa
     log = tmp_path / "log"
     await stage.clear()
     await stage.start(variants["base"], log)
-    while not log.read_text().startswith("child"):
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(60):
+        while not log.read_text().startswith("child"):
+            await asyncio.sleep(0.01)
     child = int(log.read_text().split()[1])
     assert await stage.ended() is None
     await stage.stop()
@@ -279,8 +280,9 @@ async def test_a_command_that_ends_or_can_not_run(tmp_path: Path) -> None:
     }
     stage = CommandStage(Experiment(endpoint="http://x", variants=variants))
     await stage.start(variants["base"], tmp_path / "log")
-    while (ended := await stage.ended()) is None:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(60):
+        while (ended := await stage.ended()) is None:
+            await asyncio.sleep(0.01)
     assert ended == "it ended with exit code 3"
     await stage.stop()
     with pytest.raises(DataError, match="can't run /no/such"):
