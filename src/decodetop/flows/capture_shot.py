@@ -164,7 +164,12 @@ class Shot:
             await self._call(guard.disarm)
             raise
         if self._server.engine == "sglang" and place.seen is not None:
-            await self._until_written(folder, place, unprofiled, profiled_s, load)
+            patience_s = self._tools.patience.files_s + profiled_s
+            if not await self._written(folder, patience_s, load):
+                await stop(self._client, "sglang", self._tools.patience.stop_s)
+                await self._call(guard.disarm)
+                if not await self._written(folder, SETTLED_S, None):
+                    raise no_files(self._server, place, patience_s, unprofiled)
         else:
             await self._sleep(min(max(profiled_s, WINDOW_MIN_S), WINDOW_MAX_S))
             self._say("waiting")
@@ -174,17 +179,10 @@ class Shot:
             raise unseen(self._server, place, unprofiled)
         return folder
 
-    async def _until_written(
-        self, folder: Folder, place: Place, unprofiled: Unprofiled, profiled_s: float, load: AsyncExitStack
-    ) -> None:
-        """SGLang ends its profile after the steps asked for; that it writes shows that it did."""
-        patience_s = self._tools.patience.files_s + profiled_s
+    async def _written(self, folder: Folder, patience_s: float, load: AsyncExitStack | None) -> bool:
+        """Whether a file comes. SGLang ends its profile after the steps asked for: that it writes shows that it did."""
         found = await self._wait(folder, lambda seen, still_s: bool(seen.stamps), patience_s, load)
-        if not found.stamps:
-            await stop(self._client, self._server.engine, self._tools.patience.stop_s)
-            found = await self._wait(folder, lambda seen, still_s: bool(seen.stamps), SETTLED_S)
-        if not found.stamps:
-            raise no_files(self._server, place, patience_s, unprofiled)
+        return bool(found.stamps)
 
     # the files
 
