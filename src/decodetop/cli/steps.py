@@ -11,6 +11,7 @@ from decodetop.cli import steps_capture
 from decodetop.cli.common import print_json, print_lines
 from decodetop.config import Settings
 from decodetop.core.clock import SECOND_NS, SystemClock
+from decodetop.core.outside import plain
 from decodetop.errors import UsageError
 from decodetop.steps import kinds, text
 from decodetop.steps.analyse import ProgressOf, analyse
@@ -108,7 +109,7 @@ def _teller() -> ProgressOf:
 
 def _complain(errors: Sequence[str]) -> None:
     for error in errors:
-        print(f"decodetop: {error}", file=sys.stderr)
+        print(f"decodetop: {plain(error)}", file=sys.stderr)
 
 
 def _positive(word: str) -> float:

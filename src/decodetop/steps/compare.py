@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from decodetop.core.outside import escape, plain
 from decodetop.core.words import UNKNOWN, number
 from decodetop.steps.reading import KINDS, TOP_KERNELS, Comparison, Delta, RankSteps, StepsReport, TopKernel
-from decodetop.steps.wording import clip, escape
+from decodetop.steps.wording import brief, clip
 
 KERNELS_SHOWN = 24
 MARKDOWN_KERNELS = 10
@@ -123,8 +124,8 @@ def _side_of_kernel(found: Mapping[str, TopKernel], name: str, rank: RankSteps |
 
 def comparison_lines(found: Comparison, width: int = 100) -> list[str]:
     """Before, after and delta per kind and per kernel."""
-    out = [f"before  {', '.join(found.before_files)}", f"after   {', '.join(found.after_files)}"]
-    out += [f"note: {problem}" for problem in found.problems]
+    out = [f"before  {plain(', '.join(found.before_files))}", f"after   {plain(', '.join(found.after_files))}"]
+    out += [f"note: {plain(problem)}" for problem in found.problems]
     out += ["", f"{'before us':>11} {'after us':>11} {'delta us':>11} {'':>7}  kind", _delta_line(found.period, width)]
     out += [_delta_line(delta, width) for delta in found.kinds]
     changed = [delta for delta in found.kernels if delta.delta_us is None or abs(delta.delta_us) >= 0.1]
@@ -136,7 +137,7 @@ def _delta_line(delta: Delta, width: int) -> str:
     change = UNKNOWN if delta.delta_us is None else f"{delta.delta_us:+,.1f}"
     share = "" if delta.percent is None else f"{delta.percent:+.1f} %"
     figures = f"{number(delta.before_us, 1):>11} {number(delta.after_us, 1):>11} {change:>11} {share:>8}"
-    return clip(f"{figures}  {delta.name.replace('_', ' ') if delta.name in KINDS else delta.name}", width)
+    return clip(f"{figures}  {delta.name.replace('_', ' ') if delta.name in KINDS else plain(delta.name)}", width)
 
 
 def markdown_comparison(found: Comparison) -> list[str]:
@@ -147,5 +148,5 @@ def markdown_comparison(found: Comparison) -> list[str]:
         change = UNKNOWN if delta.delta_us is None else f"{delta.delta_us:+,.1f}"
         share = UNKNOWN if delta.percent is None else f"{delta.percent:+.1f}"
         cells = (number(delta.before_us, 1), number(delta.after_us, 1), change, share)
-        out.append(f"| {escape(clip(delta.name, 120))} | {' | '.join(cells)} |")
+        out.append(f"| {escape(brief(delta.name))} | {' | '.join(cells)} |")
     return [*out, "", *(f"- {escape(problem)}" for problem in found.problems)]

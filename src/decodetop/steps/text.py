@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from decodetop.core.outside import escape, plain
 from decodetop.core.words import UNKNOWN, clock_time, known, number, percent, significant
 from decodetop.steps.compare import compare as compare
 from decodetop.steps.compare import comparison_lines as comparison_lines
@@ -20,7 +21,7 @@ from decodetop.steps.reading import (
 )
 from decodetop.steps.taking import capture_question as capture_question
 from decodetop.steps.taking import capture_words as capture_words
-from decodetop.steps.wording import clip, escape
+from decodetop.steps.wording import brief, clip
 
 ENGINES = {"sglang": "SGLang", "vllm": "vLLM", "unknown": "engine unknown"}
 IDLE_WORDS = {
@@ -90,7 +91,7 @@ def headline(report: StepsReport) -> str:
     ranks = f", {len(report.ranks)} ranks" if len(report.ranks) > 1 else ""
     if first is None or not first.batches:
         return f"{ENGINES[report.engine]}{ranks}"
-    return f"{ENGINES[report.engine]}{ranks}: {first.batches[0].label}, {steps_words(first)}"
+    return f"{ENGINES[report.engine]}{ranks}: {plain(first.batches[0].label)}, {steps_words(first)}"
 
 
 def steps_words(rank: RankSteps) -> str:
@@ -129,10 +130,11 @@ def idle_words(rank: RankSteps) -> str:
 
 def coverage_words(rank: RankSteps) -> list[str]:
     """Whether the figures hold, and what is wrong with the trace."""
+    problems = [plain(problem) for problem in rank.coverage.problems]
     if rank.coverage.ok:
         kernels = f"{rank.kernels_per_step} kernels and {rank.graph_launches_per_step} graph launches a step"
-        return [f"coverage ok: {kernels}", *(f"note: {problem}" for problem in rank.coverage.problems)]
-    return [f"totals only: {problem}" for problem in rank.coverage.problems] or ["totals only: no reason given"]
+        return [f"coverage ok: {kernels}", *(f"note: {problem}" for problem in problems)]
+    return [f"totals only: {problem}" for problem in problems] or ["totals only: no reason given"]
 
 
 def dropped_words(rank: RankSteps) -> str:
@@ -154,15 +156,15 @@ def lines(report: StepsReport, width: int = 100) -> list[str]:
 
 
 def _rank_lines(rank: RankSteps, report: StepsReport, width: int) -> list[str]:
-    device = f"  {rank.device_name}" if rank.device_name else ""
-    out = [f"rank {rank.rank}{device}  {rank.file}"]
+    device = f"  {plain(rank.device_name)}" if rank.device_name else ""
+    out = [f"rank {rank.rank}{device}  {plain(rank.file)}"]
     if rank.period_us is None:
         return [*out, *_totals_lines(rank), *coverage_words(rank)]
     out += [real_words(rank), profiled_words(rank), bar(rank, min(width, BAR_WIDTH))]
     out += ["", *_kind_table(rank, report.accept_length, width), "", *_kernel_table(rank, width)]
     out += ["", f"idle us: {idle_words(rank)}", *unknown_words(rank), *coverage_words(rank)]
     if len(rank.batches) > 1:
-        sizes = ", ".join(f"{batch.label} ({batch.steps_used})" for batch in rank.batches[1:])
+        sizes = ", ".join(f"{plain(batch.label)} ({batch.steps_used})" for batch in rank.batches[1:])
         out.append(f"other batch sizes, not shown: {sizes}")
     left_out = dropped_words(rank)
     others = ", ".join(f"{count} {stage}" for stage, count in rank.steps.other.items() if count)
@@ -187,7 +189,7 @@ def _kind_table(rank: RankSteps, accept_length: float | None, width: int) -> lis
     for part in sorted(parts(rank), key=lambda part: (part.kind == "idle", -part.us)):
         tokens = number(part.us / accept_length, 1) if per_token and accept_length else ""
         calls = "" if part.calls is None or part.kind == "idle" else number(part.calls)
-        top = next((kernel.name for kernel in rank.top_kernels if kernel.kind == part.kind), "")
+        top = next((plain(kernel.name) for kernel in rank.top_kernels if kernel.kind == part.kind), "")
         if part.letter == WAITING:
             top = ""
         line = f"  {part.letter} {number(part.us, 1):>10} {tokens:>9} {100 * part.us / period:>5.1f} {calls:>6}  "
@@ -205,7 +207,7 @@ def _kernel_table(rank: RankSteps, width: int) -> list[str]:
 
 def _kernel_line(kernel: TopKernel) -> str:
     figures = f"{number(kernel.us_per_step, 1):>10} {100 * kernel.share:>5.1f} {number(kernel.calls_per_step):>6}"
-    return f"  {LETTERS.get(kernel.kind, '?')} {figures}  {kernel.name}"
+    return f"  {LETTERS.get(kernel.kind, '?')} {figures}  {plain(kernel.name)}"
 
 
 def unknown_words(rank: RankSteps) -> list[str]:
@@ -215,7 +217,7 @@ def unknown_words(rank: RankSteps) -> list[str]:
     out = [f"{percent(100 * rank.unknown_share, 1)} of the step is of no known kind (--kinds FILE teaches them):"]
     for kernel in rank.unknown_kernels:
         figures = f"{number(kernel.us_per_step, 1):>10} us {number(kernel.calls_per_step):>5} calls"
-        out.append(f"  ? {figures}  {kernel.name}")
+        out.append(f"  ? {figures}  {plain(kernel.name)}")
     return out
 
 
@@ -264,7 +266,7 @@ def _markdown_kernels(rank: RankSteps) -> list[str]:
     out = ["| kernel | kind | us/step | % | calls |", "|---|---|--:|--:|--:|"]
     for kernel in rank.top_kernels[:MARKDOWN_TOP]:
         cells = (number(kernel.us_per_step, 1), f"{100 * kernel.share:.1f}", number(kernel.calls_per_step))
-        out.append(f"| {escape(clip(kernel.name, 120))} | {kernel.kind.replace('_', ' ')} | {' | '.join(cells)} |")
+        out.append(f"| {escape(brief(kernel.name))} | {kernel.kind.replace('_', ' ')} | {' | '.join(cells)} |")
     return out
 
 

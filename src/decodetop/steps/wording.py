@@ -1,18 +1,16 @@
-"""Text from outside, made safe and short. Pure."""
+"""Names made short. Pure."""
 
 from __future__ import annotations
 
-import re
-
-_UNSAFE = re.compile(r"([\\`*_{}\[\]<>|~#])")
-
-
-def escape(text: str) -> str:
-    """Text from outside, so that markdown shows it as it is, in a table cell too."""
-    return _UNSAFE.sub(r"\\\1", " ".join(text.split()))
+from decodetop.core.outside import plain
 
 
 def clip(text: str, width: int) -> str:
     """At most `width` characters, an ellipsis where some are missing."""
     text = text.rstrip()
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def brief(name: str, width: int = 120) -> str:
+    """A kernel's name for a table: one safe line."""
+    return clip(plain(name), width)
