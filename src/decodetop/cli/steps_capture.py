@@ -10,10 +10,11 @@ from typing import TypeVar
 
 from decodetop.cli.common import print_json, print_lines
 from decodetop.config import Settings, api_key
-from decodetop.core.clock import SystemClock
+from decodetop.core.clock import SECOND_NS, SystemClock
 from decodetop.core.engine import Context
 from decodetop.core.sample import Notice, Sample
 from decodetop.errors import UsageError
+from decodetop.flows.bench_window import fresh, server_at
 from decodetop.flows.capture import CaptureService
 from decodetop.flows.capture_headless import Driver, drive
 from decodetop.server.reading import Server, ServerReading
@@ -24,6 +25,7 @@ from decodetop.steps.service import StepsService
 T = TypeVar("T")
 
 INTERRUPTED = 130
+AGAIN_NS = SECOND_NS
 
 
 def options(parser: argparse.ArgumentParser, count: Callable[[str], int]) -> None:
@@ -104,11 +106,17 @@ def _agreed(ask: CaptureSteps, settings: Settings, key: str | None) -> bool:
 
 
 def _meant(ask: CaptureSteps) -> Callable[[Context], Awaitable[Server | None]]:
+    def now(context: Context) -> Server | None:
+        reading = context.state.last("server", ServerReading) or ServerReading()
+        return server_at(context, ask.endpoint or reading.current or "")
+
     async def look(context: Context) -> Server | None:
-        reading = context.state.last("server", ServerReading)
-        servers = reading.servers if reading is not None else ()
-        wanted = ask.endpoint or (reading.current if reading is not None else None)
-        return next((server for server in servers if server.endpoint == wanted), None)
+        server = now(context)
+        if server is not None and server.running:
+            # twice, for only what moves tells whether requests are running
+            await context.clock.sleep_until(context.clock.now_ns() + AGAIN_NS)
+            await fresh(context, "server")
+        return now(context)
 
     return look
 

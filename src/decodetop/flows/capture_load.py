@@ -39,10 +39,11 @@ SPECULATING = 1.05
 
 
 class Unprofiled(msgspec.Struct, frozen=True, kw_only=True):
-    """Time per token and tokens per step without the profiler; None where nobody could say."""
+    """Time per token and tokens per step without the profiler; None where nobody could say. `tokens` by the server."""
 
     itl_ms: float | None
     accept_length: float | None
+    tokens: float | None = None
 
 
 def plan_of(server: Server, streams: int, seed: int, *, held: bool) -> Plan:
@@ -105,7 +106,7 @@ async def watched(context: Context, endpoint: str) -> Unprofiled:
     span = window.environment().server
     if span is None:
         return Unprofiled(itl_ms=None, accept_length=None)
-    return Unprofiled(itl_ms=span.itl_mean_ms, accept_length=span.accept_length)
+    return Unprofiled(itl_ms=span.itl_mean_ms, accept_length=span.accept_length, tokens=span.generated_tokens)
 
 
 class Held:

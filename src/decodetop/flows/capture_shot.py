@@ -27,6 +27,7 @@ from decodetop.flows.capture_profile import Refused, start, stop
 from decodetop.flows.capture_words import no_files, nothing, unfinished, unseen
 from decodetop.server.reading import Server
 from decodetop.steps.reading import CapturePhase, CaptureSteps, Capturing, LeftProfiling
+from decodetop.steps.taking import others_running
 
 T = TypeVar("T")
 
@@ -95,10 +96,12 @@ class Shot:
         self._tools = tools
         self._told = told
         self._client = ProfileClient(server.endpoint, context.clock, tools.key)
-        self._others = server.running
-        self._streams = ask.load or (0 if server.running else 1)
+        self._others = others_running(server)
+        self._streams = ask.load or (0 if self._others else 1)
         self._progress = Capturing(endpoint=server.endpoint, phase="preparing", since_ns=0, steps=ask.steps)
         self._held: Held | None = None
+        self._tokens: float | None = None
+        self._still = False
         self._down = 0
 
     async def take(self) -> Taken:
@@ -132,6 +135,7 @@ class Shot:
             if seen.itl_ms is not None:
                 return self._known(seen)
             self._streams = 1
+            self._others = 0 if seen.tokens == 0 else self._others
             self._say("measuring")
         plan = plan_of(self._server, self._streams, new_seed(), held=False)
         return self._known(await measured(self._tools.launch, plan, self._tools.key, self._context))
@@ -257,6 +261,9 @@ class Shot:
             await fresh(self._context, "server")
             now = server_at(self._context, self._server.endpoint)
             self._down = self._down + 1 if now is None or now.status == "down" else 0
+            tokens = None if now is None or now.counters is None else now.counters.generated_tokens
+            self._still = tokens is not None and tokens == self._tokens
+            self._tokens = tokens
 
     def _check(self) -> None:
         """Raises RequestError when the server died."""
@@ -267,8 +274,9 @@ class Shot:
             self._held.check()
 
     def _idle(self) -> bool:
+        """No token since the look before, or no request."""
         now = server_at(self._context, self._server.endpoint)
-        return now is not None and now.running == 0
+        return self._still or (now is not None and now.running == 0)
 
     # small things
 

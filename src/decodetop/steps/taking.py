@@ -8,13 +8,18 @@ from decodetop.server.reading import ENGINE_NAMES, Server
 from decodetop.steps.reading import CAPTURE_COSTS, CAPTURE_PHASES, Capturing
 
 
+def others_running(server: Server) -> int:
+    """Requests under way as far as is known. SGLang's gauge keeps its last value when idle, its tokens do not move."""
+    return 0 if server.generated_tok_s == 0 else server.running or 0
+
+
 def capture_question(steps: int, load: int | None, endpoint: str | None, server: Server | None) -> str:
     """What is about to be done to whom. `load` None = as many streams as are running, else one."""
     if server is None:
         return f"{steps} decode steps of {plain(endpoint or 'the server of this box')}. {CAPTURE_COSTS}"
     names = (ENGINE_NAMES[server.engine], server.version, server.served_name)
     name = plain(" ".join(word for word in names if word))
-    running = server.running or 0
+    running = others_running(server)
     if load is not None or not running:
         count = load or 1
         under = f"{count} stream{'s are' if count > 1 else ' is'} started for it"
