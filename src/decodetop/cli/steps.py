@@ -113,7 +113,10 @@ def _complain(errors: Sequence[str]) -> None:
 
 
 def _positive(word: str) -> float:
-    value = float(word)
+    try:
+        value = float(word)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{word} is not a positive number")
     return value

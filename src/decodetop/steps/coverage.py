@@ -40,10 +40,11 @@ def check(
 ) -> Coverage:
     """`ok` is False where a per-step figure would be wrong."""
     fatal = _nothing_kept(labels, choice) if representative is None else []
-    fatal += _capture(labels) + _order(timeline) + _empty(timeline, labels) + _odd(choice)
+    empty, at_ends = _empty(timeline, labels)
+    fatal += _capture(labels) + _order(timeline) + empty + _odd(choice)
     if representative is not None:
         fatal += _longest(trace, windows[representative], sums, representative)
-    notes = damage_of(trace)
+    notes = damage_of(trace) + at_ends
     if timeline.other_devices:
         notes.append(f"{timeline.other_devices:,} events of other GPUs than {timeline.device} are not counted")
     return Coverage(ok=not fatal, problems=(*fatal, *notes))
@@ -69,14 +70,24 @@ def _order(timeline: Timeline) -> list[str]:
     return [f"{timeline.early:,} GPU events start before their launch: the clocks of CPU and GPU don't agree"]
 
 
-def _empty(timeline: Timeline, labels: Labels) -> list[str]:
-    """Labels without GPU work: the profiler recorded some replays only."""
-    missing = timeline.first_start == np.iinfo(np.int64).max
-    wanted = [label.stage in DECODE_LIKE for label in labels.found]
-    empty = int(np.count_nonzero(missing & np.array(wanted, bool))) if len(missing) == len(wanted) else 0
-    if not empty or empty <= EMPTY_SHARE_MAX * sum(wanted):
-        return []
-    return [f"{empty} of {sum(wanted)} decode steps have no GPU events: the profiler did not record them"]
+def _empty(timeline: Timeline, labels: Labels) -> tuple[list[str], list[str]]:
+    """What is fatal and what is only to be noted about decode steps without GPU work.
+
+    Between steps that have some, the profiler recorded only some of the replays. Before the first and after the last
+    one the recording of the GPU began later or the file was cut short: the steps that are there are whole.
+    """
+    wanted = np.array([label.stage in DECODE_LIKE for label in labels.found], bool)
+    present = timeline.first_start != np.iinfo(np.int64).max
+    if len(wanted) != len(present) or not present.any():
+        return [], []
+    some = np.flatnonzero(present)
+    missing = np.flatnonzero(wanted & ~present)
+    inside = int(np.count_nonzero((missing > some[0]) & (missing < some[-1])))
+    outside = len(missing) - inside
+    notes = [f"{outside} decode steps at the ends of the trace have no GPU events"] if outside else []
+    if inside <= EMPTY_SHARE_MAX * np.count_nonzero(wanted):
+        return [], notes
+    return [f"{inside} of {np.count_nonzero(wanted)} decode steps have no GPU events: they were not recorded"], notes
 
 
 def _odd(choice: Choice) -> list[str]:

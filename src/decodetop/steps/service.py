@@ -66,6 +66,7 @@ class StepsService:
             await asyncio.wait({task})
         finally:
             task.cancel()
+            await asyncio.wait({task})  # when the engine stops, the child is gone before its loop is
             self._task = None
             self._parsing = None
         try:
