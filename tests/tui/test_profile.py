@@ -90,7 +90,7 @@ async def test_where_there_is_nothing_to_profile_it_says_why() -> None:
         (capturing(streams=1), ["capturing", CAPTURE_PHASES["measuring"] + ", 1 stream", "5 s"]),
         (
             capturing(phase="profiling", streams=0, others=3, itl_ms=5.112),
-            ["profiling, 3 requests of others, ITL 5.11 ms without the profiler"],
+            ["profiling, 3 requests of others, ITL 5.11 ms unprofiled"],
         ),
         (
             capturing(phase="waiting", streams=2, itl_ms=5.112, ranks_written=1, ranks_wanted=2),

@@ -222,7 +222,7 @@ CapturePhase = Literal["preparing", "measuring", "loading", "profiling", "waitin
 
 CAPTURE_PHASES: dict[CapturePhase, str] = {
     "preparing": "looking at the server",
-    "measuring": "measuring the ITL without the profiler",
+    "measuring": "measuring ITL, not profiled",
     "loading": "starting the load",
     "profiling": "profiling",
     "waiting": "waiting for the trace files",

@@ -30,14 +30,14 @@ def capture_question(steps: int, load: int | None, endpoint: str | None, server:
 
 
 def capture_words(seen: Capturing) -> str:
-    """profiling, 1 stream, ITL 5.11 ms without the profiler."""
+    """profiling, 1 stream, ITL 5.11 ms unprofiled."""
     words = [CAPTURE_PHASES[seen.phase]]
     if seen.streams:
         words.append(f"{seen.streams} stream{'s' if seen.streams > 1 else ''}")
     if seen.others:
         words.append(f"{seen.others} request{'s' if seen.others > 1 else ''} of others")
     if seen.itl_ms is not None:
-        words.append(f"ITL {significant(seen.itl_ms)} ms without the profiler")
+        words.append(f"ITL {significant(seen.itl_ms)} ms unprofiled")
     if seen.phase == "waiting" and seen.ranks_wanted is not None:
         words.append(f"{seen.ranks_written} of {seen.ranks_wanted} ranks")
     return ", ".join(words)

@@ -12,7 +12,7 @@ from decodetop.steps import text
 from decodetop.steps.reading import Capture, Parsing, RankSteps, StepsReading, Taking
 from decodetop_tui.paint import Picture, Span, View
 from decodetop_tui.panes import _stepzoom
-from decodetop_tui.panes._cells import cells, clean, clip_middle, pad
+from decodetop_tui.panes._cells import cells, clean, clip, clip_middle, pad, wrap
 from decodetop_tui.panes._lines import progress
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
 from decodetop_tui.panes._stepbar import kind_parts
@@ -84,13 +84,17 @@ def taking_lines(taking: Taking, now_ns: int, width: int) -> list[list[Span]]:
     seen = taking.progress
     if seen is not None:
         spent = words.remaining((now_ns - seen.since_ns) / SECOND_NS)
-        said = clip_middle(clean(text.capture_words(seen)), max(10, width - cells(spent) - 14))
+        said = clip(clean(text.capture_words(seen)), max(10, width - cells(spent) - 14))
         return [[INDENT, Span("capturing ", "title"), Span(said), Span(f"  {spent}", "dim")]]
     if taking.left is not None:
         left = f": {clean(taking.left.endpoint)}, by a capture that died"
         return [[INDENT, Span("still profiled?", "warn"), Span(left), Span("  p", "key"), Span(" stops it")]]
     if taking.error is not None:
-        return [[INDENT, Span("not captured", "bad"), Span(f": {clean(taking.error)}")]]
+        lines = wrap(f"not captured: {taking.error}", width - 4, 2)
+        return [
+            [INDENT, Span(lines[0][:12], "bad"), Span(lines[0][12:])],
+            *([INDENT, Span(line)] for line in lines[1:]),
+        ]
     return []
 
 
