@@ -49,7 +49,7 @@ def test_json_is_the_report_with_the_time_per_token_in_it(
     report = json.loads(printed.out)
     (rank,) = report["ranks"]
     assert report["schema"] == 1 and report["engine"] == "sglang"
-    assert 3.5 < report["itl_ms"] < 8.0 and rank["real"]["step_ms"] == report["itl_ms"]
+    assert 3.5 < report["itl_ms"] < 80 and rank["real"]["step_ms"] == report["itl_ms"]
     assert rank["batches"][0]["batch_size"] == 2 and rank["steps"]["found"] == 9 and rank["coverage"]["ok"]
     assert Path(rank["file"]).is_relative_to(tmp_path / "captures")
     assert "sk-sim" not in printed.out + printed.err

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import json
 import os
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -155,6 +158,31 @@ def test_an_investigation_that_can_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(DataError, match="can't write"):
         Guard(tmp_path / "file" / "inv", left("http://a"), None).ready()
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(DataError, match="can't lock"):
+        Guard(tmp_path, left("http://a"), None).ready()
+
+
+def test_a_marker_deleted_while_it_is_taken_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, calls = fcntl.flock, []
+
+    def late(file: BinaryIO, how: int) -> None:
+        lock(file, how)
+        calls.append(how)
+        if len(calls) == 1:
+            (tmp_path / MARKER).unlink()
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    guard = Guard(tmp_path, left("http://a"), None)
+    guard.ready()
+    assert len(calls) == 2 and (tmp_path / MARKER).exists()
+    guard.disarm()
 
 
 def test_what_is_left_behind_is_read_from_an_unlocked_marker(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from decodetop.errors import DataError, UsageError
 from decodetop.flows import capture_place
 from decodetop.flows.capture_place import ThisBox, place_for
+from decodetop.server.flags import requested_flags
 from decodetop.server.reading import Flag, Server
 
 PID = 4242
@@ -140,6 +141,12 @@ def test_vllm_s_folder_is_the_one_it_was_started_with(
     assert (place.named, place.seen, place.own) == (named, None if seen is None else Path(seen), False)
     assert bool(place.why) is (seen is None)
     assert not (tmp_path / "one").exists()
+
+
+def test_the_folder_is_found_in_a_command_line_as_it_is_typed(tmp_path: Path) -> None:
+    for words in (["--profiler-config", CONFIG % "/prof"], ["--profiler-config.torch_profiler_dir", "/prof"]):
+        flags = requested_flags("vllm", ["/usr/bin/python3", "/usr/bin/vllm", "serve", "tiny", *words, "--port", "1"])
+        assert place_for(server("vllm", flags), tmp_path, FakeBox()).named == "/prof"
 
 
 def test_vllm_on_another_host_or_with_another_profiler(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, settings: Settings, width: int) -> int:
         return 1
     driver = _driven(lambda context: service.capture(ask, context), settings, key, (steps, service))
     if not driver.done or driver.result is None:
-        print("decodetop: interrupted; the server's profiler is stopped", file=sys.stderr)
+        print("decodetop: interrupted; a profile under way is being stopped", file=sys.stderr)
         return INTERRUPTED
     report = driver.result.report
     if args.json:

@@ -114,3 +114,9 @@ def taken(paths: Sequence[Path], folder: Path) -> tuple[Path, ...]:
 def cleared(folder: Path) -> None:
     """Take a folder of ours away, as far as we may."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def tidied(folder: Path) -> None:
+    """Take it away if nothing came to it."""
+    with contextlib.suppress(OSError):
+        folder.rmdir()

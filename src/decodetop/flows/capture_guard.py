@@ -169,20 +169,23 @@ class Guard:
 
 def _locked(marker: Path) -> BinaryIO:
     """Raises DataError, or RequestError when somebody holds it."""
+    elsewhere = "choose another place with --investigation DIR"
     while True:
         try:
             marker.parent.mkdir(parents=True, exist_ok=True)
             file = os.fdopen(os.open(marker, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
         except OSError as error:
-            raise DataError(f"can't write {marker}: {error.strerror or error}", "see --investigation DIR") from error
+            raise DataError(f"can't write {marker}: {error.strerror or error}", elsewhere) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(file.fileno()).st_ino == marker.stat().st_ino:
-                return file
         except BlockingIOError:
             file.close()
-            message = f"another capture is under way in {marker.parent}"
-            raise RequestError(message, "wait for its end; the child that ends a broken one takes its time") from None
-        except OSError:
-            pass  # deleted by its last holder between the two calls
-        file.close()
+            hint = "wait for its end; one that was broken off is stopped by a process of its own, which takes its time"
+            raise RequestError(f"another capture is under way in {marker.parent}", hint) from None
+        except OSError as error:
+            file.close()
+            raise DataError(f"can't lock {marker}: {error.strerror or error}", elsewhere) from error
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(file.fileno()).st_ino == marker.stat().st_ino:
+                return file
+        file.close()  # its last holder deleted it between the two calls

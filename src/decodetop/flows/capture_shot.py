@@ -19,7 +19,7 @@ from decodetop.errors import RequestError
 from decodetop.flows.bench import new_seed
 from decodetop.flows.bench_window import fresh, server_at
 from decodetop.flows.capture_client import ProfileClient, Unreachable
-from decodetop.flows.capture_files import Folder, Found, cleared, taken
+from decodetop.flows.capture_files import Folder, Found, cleared, taken, tidied
 from decodetop.flows.capture_guard import Guard, Outcome
 from decodetop.flows.capture_load import Held, Unprofiled, measured, plan_of, watched
 from decodetop.flows.capture_place import Box, Place, ThisBox, place_for
@@ -125,6 +125,8 @@ class Shot:
                 self.left = guard.let_go()
             else:
                 await self._call(guard.disarm)
+                if place.own and place.seen is not None:
+                    await self._call(partial(tidied, place.seen))
 
     # the load
 
