@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from decodetop.flows.capture_shot import Patience
 from decodetop.server.probe import ServerProbe
 from decodetop.server.reading import Flag, Server, ServerReading
 from decodetop.sim.process import start_server
-from decodetop.steps.reading import CaptureSteps, OpenTrace, StepsReading, StopCapture
+from decodetop.steps.reading import CaptureSteps, StepsReading, StopCapture
 from decodetop.steps.service import StepsService
 from support.profiled_engine import ProfiledEngine
 from support.token_server import Break, Seen, Step, Wait, reply
@@ -534,6 +533,7 @@ async def test_no_file_within_the_time_stops_the_profile_and_says_where_it_was_a
             assert "container" in notice.hint and "--itl-ms 5" in notice.hint
             assert engine.controls == ["/start_profile", "/stop_profile"]
             assert not (tmp_path / "inv" / MARKER).exists()
+            assert list((tmp_path / "inv" / "captures").iterdir()) == []  # an empty folder is taken away
 
 
 @pytest.mark.parametrize(
@@ -670,30 +670,13 @@ async def test_a_trace_being_read_is_waited_for(tmp_path: Path) -> None:
         ProfiledEngine("vllm", tmp_path / "prof") as engine,
         desk(tmp_path / "inv", Told(served(engine)), Played()) as d,
     ):
-        engine.write(tmp_path / "earlier")
-        release = asyncio.Event()
-        reading = d.steps.read
-        held = asyncio.ensure_future(_hold(d, release))
-        await asyncio.sleep(0)
-        assert d.steps.busy
+        held = d.steps._task = asyncio.ensure_future(asyncio.Event().wait())  # type: ignore[assignment]
         d.engine.submit(CaptureSteps())
         await d.until(lambda: d.phases[-1:] == ["reading"])
-        assert d.reading.captures == ()
-        release.set()
-        await held
-        assert reading is not None
+        assert d.reading.captures == () and d.reading.parsing is None
+        d.steps._task = None
+        held.cancel()
         await d.until(lambda: d.reading.captures)
-
-
-async def _hold(d: Desk, release: asyncio.Event) -> None:
-    """Somebody else's reading, as long as it takes."""
-    d.steps._task = asyncio.ensure_future(partial(_never, release)())  # type: ignore[assignment]
-    await d.steps._task
-    d.steps._task = None
-
-
-async def _never(release: asyncio.Event) -> None:
-    await release.wait()
 
 
 async def test_errors_of_the_way_in_are_raised_for_the_command_line(tmp_path: Path) -> None:
@@ -702,4 +685,3 @@ async def test_errors_of_the_way_in_are_raised_for_the_command_line(tmp_path: Pa
         async with desk(tmp_path / "inv", Told(served(engine)), Played()) as d:
             with pytest.raises(DecodetopError, match="without a profiler"):
                 await d.service.capture(CaptureSteps(), d.engine)
-            d.engine.submit(OpenTrace(paths=(str(tmp_path / "none"),)))
