@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from decodetop.cli import steps_capture
 from decodetop.cli.common import print_json, print_lines
 from decodetop.config import Settings
 from decodetop.core.clock import SECOND_NS, SystemClock
@@ -16,7 +15,7 @@ from decodetop.errors import UsageError
 from decodetop.steps import kinds, text
 from decodetop.steps.analyse import ProgressOf, analyse
 from decodetop.steps.compare import compare
-from decodetop.steps.reading import StepsReport
+from decodetop.steps.reading import CAPTURE_COSTS, CAPTURE_STEPS, StepsReport
 from decodetop.steps.trace import Progress
 
 PLAIN_WIDTH = 140
@@ -37,7 +36,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step-label", metavar="REGEX", help="your own step annotations; (?P<bs>..) = batch size")
     parser.add_argument("--kinds", type=Path, metavar="FILE", help="your own kernel kinds (TOML), before the shipped")
     parser.add_argument("--json", action="store_true", help="data on stdout")
-    steps_capture.options(parser, _count)
+    group = parser.add_argument_group("with capture", f"needs a server (--endpoint URL). {CAPTURE_COSTS}")
+    load = "streams started for it (default: none where requests are running, else 1)"
+    group.add_argument("--load", type=_count, metavar="N", help=load)
+    group.add_argument("--steps", type=_count, metavar="N", help=f"forward passes (default {CAPTURE_STEPS})")
+    group.add_argument("--yes", action="store_true", help="do not ask before")
+    group.add_argument("--stop", action="store_true", help="stop the profiler that a capture which died left running")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -45,8 +49,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if traces == [CAPTURE] and not Path(CAPTURE).is_file():
         if args.to or args.itl_ms or args.accept_length or args.step_label or args.kinds:
             raise UsageError("options for reading traces do not go with capture", "give them with the files it names")
+        from decodetop.cli import steps_capture  # brings what talks to servers, which no file needs
+
         return steps_capture.run(args, settings, PLAIN_WIDTH)
-    if steps_capture.given(args):
+    if args.load is not None or args.steps is not None or args.yes or args.stop:
         raise UsageError("--load, --steps, --yes and --stop go with capture", "decodetop steps capture --endpoint URL")
     comparing = traces[0] == COMPARE and args.to is not None
     if args.to is not None and not comparing:

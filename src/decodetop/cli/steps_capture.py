@@ -19,28 +19,13 @@ from decodetop.flows.capture import CaptureService
 from decodetop.flows.capture_headless import Driver, drive
 from decodetop.server.reading import Server, ServerReading
 from decodetop.steps import text
-from decodetop.steps.reading import CAPTURE_COSTS, CaptureSteps, LeftProfiling, StepsReading
+from decodetop.steps.reading import CaptureSteps, LeftProfiling, StepsReading
 from decodetop.steps.service import StepsService
 
 T = TypeVar("T")
 
 INTERRUPTED = 130
 AGAIN_NS = SECOND_NS
-
-
-def options(parser: argparse.ArgumentParser, count: Callable[[str], int]) -> None:
-    """What goes with the word `capture` only; `count` reads a number above 0."""
-    group = parser.add_argument_group("with capture", f"needs a server (--endpoint URL). {CAPTURE_COSTS}")
-    load = "streams started for it (default: none where requests are running, else 1)"
-    group.add_argument("--load", type=count, metavar="N", help=load)
-    group.add_argument("--steps", type=count, metavar="N", help=f"forward passes (default {CaptureSteps().steps})")
-    group.add_argument("--yes", action="store_true", help="do not ask before")
-    group.add_argument("--stop", action="store_true", help="stop the profiler that a capture which died left running")
-
-
-def given(args: argparse.Namespace) -> bool:
-    """Whether any of them was typed."""
-    return args.load is not None or args.steps is not None or args.yes or args.stop
 
 
 def run(args: argparse.Namespace, settings: Settings, width: int) -> int:
