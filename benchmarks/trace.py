@@ -107,11 +107,11 @@ def ours(path: Path) -> str:
 def bare(path: Path) -> str:
     """The ceiling: decompress, cut, typed decode with the same decoder; nothing is looked at."""
     chunks = Chunks(TraceBytes(path), str(path))
-    decoder = EventDecoder(chunks)._decoder
+    decoder = EventDecoder(chunks)._open
     events = 0
     for text in chunks:
         if not chunks.last:
-            events += len(decoder.decode(b"[" + text + b"]"))
+            events += len(decoder.decode(text))
     return f"{events:,} events"
 
 
@@ -139,7 +139,7 @@ def bare_flat(path: Path) -> str:
     events = 0
     for text in chunks:
         if not chunks.last:
-            events += len(decoder.decode(b"[" + text + b"]"))
+            events += len(decoder.decode(text))
     return f"{events:,} events"
 
 

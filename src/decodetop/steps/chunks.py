@@ -25,7 +25,7 @@ _OVERLAP = 64
 
 
 class Chunks:
-    """Iterate for texts of whole events, `{..},{..}` without brackets; `last` is True while the tail is handed out.
+    """Iterate for lists of whole events, `[{..},{..}]`; `last` is True while the tail, as it is, is handed out.
 
     `header` is the text before the events and `footer` what follows them, for the metadata; both bounded.
     """
@@ -58,7 +58,7 @@ class Chunks:
                     self.skipped_bytes += len(rest)
                     rest = b""
             else:
-                yield b"".join((rest, memoryview(block)[: cut.start() + 1]))
+                yield b"".join((b"[", rest, memoryview(block)[: cut.start() + 1], b"]"))
                 rest = block[cut.end() :]
             following = next(self._blocks, None)
             if following is None:
@@ -68,7 +68,7 @@ class Chunks:
         if self._ended:
             self.end_events(rest)
         else:
-            yield rest
+            yield b"[" + rest + b"]"
 
     def _find_events(self) -> bytes:
         text = b""

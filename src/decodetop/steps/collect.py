@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -46,30 +46,53 @@ class _Ids(dict[Any, int]):
 
 
 class _Pending:
-    """Columns of rows that are not yet arrays; times in us as decoded, or in ns of the slow path."""
+    """Columns of rows that are not yet rows, an array a chunk: what Python holds of a chunk is let go at once, while
+    it is in the cache. Times are us as decoded, or exact ns of the slow path."""
 
     def __init__(self) -> None:
-        self.correlation: list[int] = []
-        self.start: list[Any] = []
-        self.duration: list[Any] = []
-        self.name: list[int] = []
-        self.track: list[int] = []
+        self.count = 0
+        self._columns: list[tuple[NDArray[Any], ...]] = []
 
-    def rows(self, exact: bool) -> Rows:
-        """All of them, and forget them. `exact` = the times are ns already."""
-        count = len(self.name)
-        rows = np.zeros(count, ROW)
-        if exact:
-            rows["start"], rows["end"] = self.start, self.duration
-        else:
-            rows["start"] = _ns(np.fromiter(self.start, np.float64, count))
-            rows["end"] = _ns(np.fromiter(self.duration, np.float64, count))
-        rows["end"] += rows["start"]
-        rows["correlation"] = np.fromiter(self.correlation, np.int64, count)
-        rows["name"] = np.fromiter(self.name, np.int64, count)
-        rows["track"] = np.fromiter(self.track, np.int64, count)
-        for column in (self.correlation, self.start, self.duration, self.name, self.track):
-            column.clear()
+    def add(self, found: Sequence[Any], names: list[int], tracks: list[int]) -> None:
+        """Events as decoded."""
+        self._add(
+            np.fromiter([event.ts for event in found], np.float64, len(found)),
+            np.fromiter([event.dur for event in found], np.float64, len(found)),
+            [event.args.correlation for event in found],
+            names,
+            tracks,
+        )
+
+    def add_exact(self, found: Sequence[Row], names: list[int], tracks: list[int]) -> None:
+        """Events of the slow path."""
+        self._add(
+            np.fromiter([row.start_ns for row in found], np.int64, len(found)),
+            np.fromiter([row.duration_ns for row in found], np.int64, len(found)),
+            [row.correlation for row in found],
+            names,
+            tracks,
+        )
+
+    def _add(
+        self, start: NDArray[Any], duration: NDArray[Any], correlation: list[int], name: list[int], track: list[int]
+    ) -> None:
+        """One number in `track` holds for all."""
+        numbers = (np.fromiter(column, np.int64, len(column)) for column in (correlation, name, track))
+        self._columns.append((start, duration, *numbers))
+        self.count += len(start)
+
+    def rows(self) -> Rows:
+        """All of them, and forget them."""
+        rows = np.zeros(self.count, ROW)
+        starts, durations, correlations, names, tracks = zip(*self._columns, strict=True)
+        rows["start"] = _all_ns(starts)
+        rows["end"] = rows["start"] + _all_ns(durations)
+        rows["correlation"] = np.concatenate(correlations)
+        rows["name"] = np.concatenate(names)
+        whole = (np.broadcast_to(track, len(start)) for track, start in zip(tracks, starts, strict=True))
+        rows["track"] = np.concatenate(list(whole))
+        self._columns.clear()
+        self.count = 0
         return rows
 
 
@@ -94,49 +117,38 @@ class Collector:
         if batch.typed and not _exact(batch.typed):
             self._decoder.exact_only = True
             batch = self._decoder.slow(batch.text)
-        for category, found in batch.typed.items():
-            if found and category not in NOTES:
-                self._typed(category, found)
-            elif found:
-                times = _ns(np.array([[event.ts, event.dur] for event in found])).tolist()
-                self._keep_notes(category, found, times)
-        if batch.rows:
-            self._slow(batch.rows)
-        elif len(self._gpu.name) + len(self._calls.name) > PENDING_ROWS:
-            self._flush(exact=False)
+        for pending, categories in ((self._gpu, GPU), (self._calls, CALLS)):
+            found, names = self._of(batch.typed, categories)
+            if found:
+                pending.add(found, names, self._tracks_of(found))
+            exact, names = self._of(batch.rows, categories)
+            if exact:
+                pending.add_exact(exact, names, self._tracks_of(exact))
+        for category in NOTES:
+            noted: list[Any] = batch.typed.get(category) or []
+            self._keep_notes(category, noted, _ns(np.array([[note.ts, note.dur] for note in noted])).tolist())
+            rows = batch.rows.get(category) or []
+            self._keep_notes(category, rows, [[row.start_ns, row.duration_ns] for row in rows])
+        if self._gpu.count + self._calls.count > PENDING_ROWS:
+            self.finish()
+
+    def _of(self, batch: Mapping[str, list[Any]], categories: Sequence[str]) -> tuple[list[Any], list[int]]:
+        """Events of several categories, and the numbers of their names: few calls on many are faster than the other
+        way round."""
+        found: list[Any] = []
+        numbers: list[int] = []
+        for category in categories:
+            events = batch.get(category)
+            if events:
+                names = self._names[category]
+                numbers += [names[event.name] for event in events]
+                found += events
+        return found, numbers
 
     def finish(self) -> None:
-        self._flush(exact=False)
-
-    def _typed(self, category: str, found: list[Any]) -> None:
-        pending = self._gpu if category in GPU else self._calls
-        names = self._names[category]
-        pending.name += [names[event.name] for event in found]
-        pending.track += self._tracks_of(found)
-        pending.start += [event.ts for event in found]
-        pending.duration += [event.dur for event in found]
-        pending.correlation += [event.args.correlation for event in found]
-
-    def _slow(self, batch: dict[str, list[Row]]) -> None:
-        """Rows with exact times; what is pending goes first, so that the order of the file is kept."""
-        self._flush(exact=False)
-        for category, found in batch.items():
-            if category in NOTES:
-                times = [[row.start_ns, row.duration_ns] for row in found]
-                self._keep_notes(category, found, times)
-                continue
-            pending = self._gpu if category in GPU else self._calls
-            names = self._names[category]
-            pending.name += [names[row.name] for row in found]
-            pending.track += self._tracks_of(found)
-            pending.start += [row.start_ns for row in found]
-            pending.duration += [row.duration_ns for row in found]
-            pending.correlation += [row.correlation for row in found]
-        self._flush(exact=True)
-
-    def _flush(self, exact: bool) -> None:
-        if self._gpu.name:
-            rows = self._gpu.rows(exact)
+        """Hand over what is pending."""
+        if self._gpu.count:
+            rows = self._gpu.rows()
             duration = rows["end"] - rows["start"]
             good = (duration >= 0) & (duration < DURATION_MAX_NS) & ((rows["start"] != 0) | (duration != 0))
             if not good.all():
@@ -146,8 +158,8 @@ class Collector:
             self._order += len(rows)
             for process, mine in self._by_process(rows):
                 process.keep(mine, "gpu")
-        if self._calls.name:
-            rows = self._calls.rows(exact)
+        if self._calls.count:
+            rows = self._calls.rows()
             for process, mine in self._by_process(rows[rows["correlation"] >= 0]):
                 process.keep(mine, "calls")
 
@@ -159,15 +171,17 @@ class Collector:
         return [(processes[index], rows[owner == index]) for index in np.unique(owner).tolist()]
 
     def _tracks_of(self, found: Sequence[Any]) -> list[int]:
-        """Track numbers of events; nearly always all of one process."""
-        pids = {event.pid for event in found}
-        for pid in pids - self._tracks.keys():
+        """Track numbers of events, or a single one that holds for all: nearly always they are of one stream."""
+        pids = [event.pid for event in found]
+        for pid in {pids[0], *pids} - self._tracks.keys() if pids else ():
             self._tracks[pid] = _Ids(TRACKS_MAX, partial(self._new_track, pid))
-        if len(pids) == 1:
-            ids = self._tracks[pids.pop()]
-            return [ids[event.tid] for event in found]
+        tids = [event.tid for event in found]
+        if not found:
+            return []
+        if tids.count(tids[0]) == pids.count(pids[0]) == len(found):
+            return [self._tracks[pids[0]][tids[0]]]
         tracks = self._tracks
-        return [tracks[event.pid][event.tid] for event in found]
+        return [tracks[pid][tid] for pid, tid in zip(pids, tids, strict=True)]
 
     def _keep_notes(self, category: str, found: Sequence[Any], times: list[list[int]]) -> None:
         on_gpu = category == "gpu_user_annotation"
@@ -213,6 +227,13 @@ def _exact(typed: dict[str, list[Any]]) -> bool:
             if category not in NOTES and not -1 <= event.args.correlation <= CORRELATION_MAX:
                 return False
     return True
+
+
+def _all_ns(parts: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    """The chunks' times in ns, whichever they are in."""
+    if all(part.dtype == np.float64 for part in parts):
+        return _ns(np.concatenate(parts))
+    return np.concatenate([part if part.dtype == np.int64 else _ns(part) for part in parts])
 
 
 def _ns(us: NDArray[np.float64]) -> NDArray[np.int64]:

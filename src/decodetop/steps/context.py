@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from decodetop.steps.kinds import Context, Kinds
 from decodetop.steps.reading import KINDS
 from decodetop.steps.rows import Trace
-from decodetop.steps.split import Ints
+from decodetop.steps.split import Ints, distinct
 from decodetop.steps.timeline import Events
 
 
@@ -59,7 +59,7 @@ def _holds(rule: Context, before: Ints, after: Ints) -> NDArray[Any]:
 def _neighbours(track: NDArray[Any], code: Ints) -> tuple[Ints, Ints]:
     """Kind of the nearest event before and after on the same stream whose code is not -1; -1 where there is none."""
     before, after = np.full(len(code), -1), np.full(len(code), -1)
-    for one in np.unique(track):
+    for one in distinct(track):
         mine = np.flatnonzero(track == one)
         sure = code[mine] >= 0
         place = np.arange(len(mine))

@@ -53,7 +53,8 @@ class Row(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one chunk held. `typed[category]` are structs with times in float us, `rows[category]` the slow path's."""
+    """What one chunk held, `text` with its brackets: `typed[category]` are structs with times in float us, `rows` the
+    slow path's."""
 
     text: bytes
     events: int
@@ -112,8 +113,8 @@ class EventDecoder:
         if middle is None:
             yield batch or self.slow(text)
             return
-        yield from self._batches(text[: middle.start() + 1])
-        yield from self._batches(text[middle.end() :])
+        yield from self._batches(text[: middle.start() + 1] + b"]")
+        yield from self._batches(b"[" + text[middle.end() :])
 
     def slow(self, text: bytes) -> Batch:
         """A chunk with exact times and any kind of value; damaged events are repaired or left out."""
@@ -150,12 +151,11 @@ class EventDecoder:
         """None where the text is not quite as Kineto writes it."""
         if self.exact_only:
             return None
-        whole = b"[" + text + b"]"
         try:
-            events = self._closed.decode(whole)
+            events = self._closed.decode(text)
         except (msgspec.DecodeError, RecursionError):
             try:
-                events = self._open.decode(whole)
+                events = self._open.decode(text)
             except (msgspec.DecodeError, RecursionError):
                 return None
             batch = self._batch(text, events)

@@ -58,17 +58,18 @@ class Rescue:
         self._budget = GLUE_BUDGET
 
     def with_carry(self, text: bytes) -> bytes:
+        """The list of events with what was carried over in front."""
         carry, self._carry = self._carry, b""
-        return carry + b"," + text if carry else text
+        return b"[" + carry + b"," + text[1:] if carry else text
 
     def events(self, text: bytes) -> Iterator[Loose]:
         if not self._chunks.last:
             try:
-                yield from _LIST.decode(b"[" + text + b"]")
+                yield from _LIST.decode(text)
                 return
             except (msgspec.DecodeError, RecursionError):
                 pass
-        pieces = BOUNDARY.split(text)
+        pieces = BOUNDARY.split(text[1:-1])
         pieces[:-1] = [piece + b"}" for piece in pieces[:-1]]
         yield from self._one_by_one(pieces)
 

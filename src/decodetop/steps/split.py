@@ -29,7 +29,7 @@ def own(start: Ints, end: Ints, stream: NDArray[Any], rank: NDArray[Any]) -> Seg
 
     `rank` says what hides what between streams: 0 compute, 1 communication, 2 memcpy and memset.
     """
-    lanes = [_lane(start, end, np.flatnonzero(stream == one)) for one in np.unique(stream)]
+    lanes = [_lane(start, end, np.flatnonzero(stream == one)) for one in distinct(stream)]
     lanes = [lane for lane in lanes if len(lane.start)]
     if not lanes:
         nothing = np.empty(0, np.int64)
@@ -101,16 +101,16 @@ def clip(segments: Segments, low: int, high: int) -> Segments:
 
 def cut(segments: Segments, cuts: Ints) -> Segments:
     """The same segments, none of which spans one of the sorted `cuts`."""
-    first = np.searchsorted(cuts, segments.start, side="right")
-    last = np.searchsorted(cuts, segments.end, side="left")
-    pieces = last - first + 1
-    if (pieces == 1).all():
+    before = np.searchsorted(segments.start, cuts) - 1
+    spanned = (before >= 0) & (segments.end[before] > cuts) if len(segments.end) else np.zeros(len(cuts), bool)
+    if not spanned.any():
         return segments
-    index = np.repeat(np.arange(len(pieces)), pieces)
-    piece = np.arange(len(index)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    begin, finish = segments.start[index], segments.end[index]
-    at = first[index] + piece
-    inner = np.concatenate([cuts, [0]])
-    begin = np.where(piece > 0, inner[np.maximum(at - 1, 0)], begin)
-    finish = np.where(piece < pieces[index] - 1, inner[np.minimum(at, len(cuts))], finish)
-    return Segments(begin, finish, segments.owner[index])
+    index, at = before[spanned], cuts[spanned]
+    begin = np.insert(segments.start, index + 1, at)
+    finish = np.insert(segments.end, index, at)
+    return Segments(begin, finish, np.insert(segments.owner, index + 1, segments.owner[index]))
+
+
+def distinct(small: NDArray[Any]) -> NDArray[np.int64]:
+    """The different values of an array of small numbers, without sorting it."""
+    return np.flatnonzero(np.bincount(small))

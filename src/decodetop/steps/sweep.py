@@ -157,15 +157,22 @@ class _Sweep:
         sums.kernels += np.bincount(window[self._names.is_kernel[name]], minlength=len(sums.kernels))
         launch = block.first[inside] & block.events.in_graph[inside]
         sums.graphs += np.bincount(window[launch], minlength=len(sums.graphs))
-        working = np.flatnonzero(code != _COMMUNICATION)
-        longer = working[length[working] > sums.longest[window[working]]]
-        longer = longer[np.argsort(length[longer], kind="stable")]
-        sums.longest[window[longer]], sums.longest_name[window[longer]] = length[longer], name[longer]
+        self._longest(window, np.where(code == _COMMUNICATION, 0, length), name)
         shared = np.flatnonzero(code == _COMMUNICATION)
         collectives = np.empty(len(shared), COLLECTIVE)
         collectives["window"], collectives["name"] = window[shared], name[shared]
         collectives["start"], collectives["ns"] = start[shared], length[shared]
         sums.keep(_sum_by_name(window, name, code, None), collectives)
+
+    def _longest(self, window: Ints, length: Ints, name: NDArray[Any]) -> None:
+        """Windows are met in order, so each is one run of events."""
+        if not len(window):
+            return
+        first = np.flatnonzero(np.concatenate([[True], window[1:] != window[:-1]]))
+        most = np.maximum.reduceat(length, first)
+        at = np.flatnonzero(length == np.repeat(most, np.diff(np.append(first, len(window)))))
+        at = at[length[at] > self._sums.longest[window[at]]]
+        self._sums.longest[window[at]], self._sums.longest_name[window[at]] = length[at], name[at]
 
     def _add(self, owned: split.Segments, block: _Block) -> None:
         window = self._window_at(owned.start)
