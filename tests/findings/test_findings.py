@@ -130,7 +130,8 @@ SPINNING = HostReading(
 def test_a_whole_core_is_a_finding_only_while_the_gpus_wait(
     gpu: dict[str, Any], server: dict[str, Any], expected: list[str]
 ) -> None:
-    assert ids(state_of([gpu], server=server, host=SPINNING)) == expected
+    assert ids(state_of([gpu] * 5, server=server, host=SPINNING)) == expected
+    assert ids(state_of([gpu] * 4, server=server, host=SPINNING)) == [], "it may be the start of a load"
 
 
 def test_busy_cores_are_a_finding_after_five_samples() -> None:

@@ -252,6 +252,18 @@ async def test_usual_ports_are_tried_when_no_process_is_seen(
     assert str(engine.port) in reading.searched[1]
 
 
+async def test_a_key_is_not_sent_to_a_server_nobody_named_and_that_is_said(make_probe: Make) -> None:
+    async with EngineReplay({"/v1/models": Reply(401, b"{}"), "/metrics": Reply(401, b"")}) as locked:
+        box = FakeProc()
+        box.add(
+            7, "python3", "-m", "sglang.launch_server", "--port", str(locked.port), listen=[("127.0.0.1", locked.port)]
+        )
+        probe = make_probe(discover=True, usual_ports=False, proc=box, api_key="sk-mine")
+        (server,) = (await probe.read()).servers
+    assert server.status == "needs_key"
+    assert server.status_message == f"keys go to named servers only: --endpoint {locked.endpoint}"
+
+
 async def test_an_ssh_tunnel_is_another_box(make_probe: Make) -> None:
     async with EngineReplay(recorded("vllm_tp1_graph", "loaded")) as replay:
         box = FakeProc()

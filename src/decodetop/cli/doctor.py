@@ -145,7 +145,7 @@ def _server(server: Server) -> Check:
     name = f"{ENGINE_NAMES.get(server.engine, server.engine)} {server.version or ''}".strip()
     detail = f"{server.endpoint} {name}: {server.status}"
     if server.status == "needs_key":
-        return Check("server", "missing", detail, "export DECODETOP_API_KEY, or set api_key_file in the settings file")
+        return Check("server", "missing", detail, server.status_message or "set DECODETOP_API_KEY or api_key_file")
     if server.status != "up":
         return Check("server", "missing", f"{detail}: {server.status_message or 'no reason given'}")
     return Check("server", "ok", detail)

@@ -200,20 +200,27 @@ def _kv_full(seen: Seen) -> Iterator[Hit]:
 
 def _scheduler(seen: Seen) -> Iterator[Hit]:
     """A scheduler on a whole core says nothing by itself (SGLang's polls, also when idle): it counts when the GPUs
-    wait meanwhile.
+    wait for it, and go on waiting (one sample is the start or the end of a load).
     """
     server = seen.server
-    if seen.host is None or server is None or not (server.running and server.generated_tok_s):
+    if seen.host is None or server is None or not server.generated_tok_s:
         return
-    busy = [gpu.utilization_percent for gpu in gpus_of(server, seen.gpu) or () if gpu.utilization_percent is not None]
-    if not busy or max(busy) >= GPU_WAITS_PERCENT:
+    busy = [_most_busy(server, reading) for reading in (*seen.past[1 - STEADY_SAMPLES :], seen.gpu)]
+    known = [percent for percent in busy if percent is not None and 0 < percent < GPU_WAITS_PERCENT]
+    if len(known) < STEADY_SAMPLES:
         return
     own = {process.pid for process in server.processes}
     for process in seen.host.processes:
         at_work = process.pid in own and process.role in ("scheduler", "engine")
         if at_work and (process.cpu_percent or 0) >= CORE_BOUND_PERCENT:
-            evidence = f"{process.title} {process.cpu_percent:.0f} % of one core, its GPUs busy {max(busy):.0f} %"
+            evidence = f"{process.title} {process.cpu_percent:.0f} % of one core, its GPUs busy {known[-1]:.0f} %"
             yield Hit(str(process.pid), "the GPUs wait for the scheduler", evidence)
+
+
+def _most_busy(server: Server, reading: Reading | None) -> float | None:
+    """Utilisation of the busiest of the server's GPUs."""
+    owned = gpus_of(server, reading) if isinstance(reading, GpuReading) else None
+    return max((gpu.utilization_percent for gpu in owned or () if gpu.utilization_percent is not None), default=None)
 
 
 def _cores(seen: Seen) -> Iterator[Hit]:
@@ -242,7 +249,7 @@ RULES: tuple[Rule, ...] = (
     Rule("foreign-process", "gpu", "suspect", _foreign),
     Rule("graphs", "server", "suspect", _graphs),
     Rule("kv-full", "server", "suspect", _kv_full),
-    Rule("scheduler-bound", "host", "suspect", _scheduler),
+    Rule("scheduler-bound", "gpu", "suspect", _scheduler),
     Rule("cores-busy", "host", "suspect", _cores),
     Rule("disk", "host", "suspect", _disks),
     Rule("memory-full", "gpu", "info", _memory),

@@ -55,6 +55,7 @@ class Watch:
         self.server = Server(endpoint=endpoint, status_message=NOT_ASKED)
         self._clock = clock
         self._thread = thread
+        self._key_withheld = api_key is not None and not explicit
         self._client = SafeClient(endpoint, clock, api_key if explicit else None)
         self._local = True
         self._lock = asyncio.Lock()
@@ -126,7 +127,7 @@ class Watch:
         try:
             engine = await identify(self._client.get, self._client.has_key)
         except NeedsKey as wants:
-            self._wants_key = wants
+            self._wants_key = self._withheld(wants)
             self._key_due_ns = self._clock.now_ns() + int(KEY_S * SECOND_NS)
             engine = wants.engine if self.found is None else self.found.engine
             if engine in ("sglang", "vllm"):
@@ -138,6 +139,12 @@ class Watch:
             self._adapter = adapter_of(engine)
             self._history.clear()
         await self._learn(self._adapter)
+
+    def _withheld(self, wants: NeedsKey) -> NeedsKey:
+        if self.explicit or not self._key_withheld:
+            return wants
+        hint = f"--endpoint {self.endpoint}"
+        return NeedsKey(wants.engine, f"keys go to named servers only: {hint}", hint)
 
     async def _learn(self, adapter: Adapter) -> None:
         flags = None if self.found is None else self.found.flags
