@@ -221,6 +221,30 @@ def test_labels_that_exist_on_the_gpu_only(tmp_path: Path) -> None:
     assert rank.period_us is not None and rank.period_us.representative == STEP_US
 
 
+def test_labels_without_launches_fall_back_to_the_copies_or_to_what_repeats(tmp_path: Path) -> None:
+    """Kernels without a correlation: labels can't claim them."""
+    trace = decode(6)
+    trace.events = [event for event in trace.events if event["cat"] != "cuda_runtime"]
+    assert not only(trace, tmp_path).coverage.ok, "labels that own nothing are no guess either"
+    for event in list(trace.events):
+        if event["cat"] == "user_annotation":
+            copy = {**event, "cat": "gpu_user_annotation", "pid": 0, "tid": 7, "ts": round(event["ts"] + 49.999, 3)}
+            trace.events.append(copy)
+    rank = only(trace, tmp_path)
+    assert rank.coverage.ok and rank.kinds_us["gemm"] == 200 and rank.steps.used == 4
+    assert rank.idle_split_us["unknown"] == 40
+
+
+def test_work_of_all_steps_behind_the_last_label_fails_the_gate(tmp_path: Path) -> None:
+    """ROCm once recorded the graphs' kernels in one burst at the end."""
+    trace = decode(8)
+    for number in range(500):
+        trace.launch(8 * STEP_US - 4, [("nvjet_late", 8 * STEP_US + number * 10.0, 9.0)])
+    rank = only(trace, tmp_path)
+    assert not rank.coverage.ok and rank.kinds_us == {}
+    assert any("kernels follow the start of the last step" in problem for problem in rank.coverage.problems)
+
+
 UNLABELLED = [
     # recording, steps that count, median period by other cuts of the independent analysis, tolerance
     ("cast_full.trace.json.gz", 4, 8342.4, 0.01),

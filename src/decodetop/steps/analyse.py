@@ -76,19 +76,9 @@ def _file(
 
 
 def _rank(trace: Trace, process: Process, grammar: segment.Grammar | None, table: Kinds) -> Figures:
-    track, device = main_track(trace, process)
-    labels = segment.labels_of(process.notes, track, grammar)
-    on_cpu = () if labels.on_gpu else labels.found
-    timeline = Timeline(trace, process, _times(on_cpu, "start"), _times(on_cpu, "end"))
+    _, device = main_track(trace, process)
     names = NameTable(trace, table)
-    if labels.on_gpu:
-        # Kineto starts the copy of a label on a stream 1 ns before the label's first event there
-        timeline.first_start = _times(labels.found, "start") + 1
-        timeline.lost = np.zeros(len(labels.found) + 1, np.int64)
-    elif not labels.found and not labels.capturing and grammar is None:
-        repeats = repeat.find(timeline, names)
-        labels = segment.Labels(repeats.labels, "vllm" if trace.vllm else "unknown", True, False, False)
-        timeline.first_start, timeline.lost = repeats.first_start, np.zeros(len(repeats.labels) + 1, np.int64)
+    timeline, labels = _cut(trace, process, names, grammar)
     windows = choose.windows_of(timeline.first_start)
     starts, ends = (np.array([getattr(window, side) for window in windows], np.int64) for side in ("start", "end"))
     sums = sweep(timeline, names, starts, ends, trace.spill)
@@ -111,6 +101,28 @@ def _rank(trace: Trace, process: Process, grammar: segment.Grammar | None, table
         device=trace.devices.get(device) if isinstance(device, int) else None,
         totals=totals,
     )
+
+
+def _cut(
+    trace: Trace, process: Process, names: NameTable, grammar: segment.Grammar | None
+) -> tuple[Timeline, segment.Labels]:
+    """Labels and the start of each step's GPU work: by the launches, by Kineto's copies, or by what repeats."""
+    track, _ = main_track(trace, process)
+    labels = segment.labels_of(process.notes, track, grammar, on_gpu=False)
+    timeline = Timeline(trace, process, _times(labels.found, "start"), _times(labels.found, "end"))
+    if labels.capturing or (timeline.first_start < np.iinfo(np.int64).max).any():
+        return timeline, labels
+    copies = segment.labels_of(process.notes, track, grammar, on_gpu=True)
+    if copies.found:
+        # Kineto starts the copy of a label on a stream 1 ns before the label's first event there
+        timeline.restart(_times(copies.found, "start") + 1)
+        return timeline, copies
+    if labels.found or grammar is not None:
+        return timeline, labels
+    repeats = repeat.find(timeline, names)
+    timeline.restart(repeats.first_start)
+    vllm = trace.vllm or any("vllm::" in name for _, name in trace.names)
+    return timeline, segment.Labels(repeats.labels, "vllm" if vllm else "unknown", False, False)
 
 
 def _times(labels: Sequence[segment.Label], side: str) -> Ints:

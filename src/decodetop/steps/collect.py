@@ -24,7 +24,7 @@ NAMES_MAX = 200_000
 NAME_MAX_CHARS = 16_384
 TRACKS_MAX = 100_000
 PROCESSES_MAX = 1024
-NOTES_MAX = 1_000_000
+NOTES_MAX = 200_000
 CORRELATION_MAX = (1 << 63) - 1
 
 _TAG = re.compile(r"\[(?:[A-Z]+\d+-)*TP(\d+)(?:-[A-Z]+\d+)*\]")

@@ -17,6 +17,9 @@ LONGEST_SHARE_MAX = 0.5
 EARLY_SHARE_MAX = 0.01
 ODD_SHARE_MAX = 0.5
 EMPTY_SHARE_MAX = 0.2
+BURST = 3
+BURST_MIN = 100
+"""The last step may hold so many times the kernels of an ordinary one, and some, before its work must be others'."""
 
 
 def damage_of(trace: Trace) -> list[str]:
@@ -39,11 +42,14 @@ def check(
     representative: int | None,
 ) -> Coverage:
     """`ok` is False where a per-step figure would be wrong."""
-    fatal = _nothing_kept(labels, choice) if representative is None else []
+    fatal: list[str] = []
+    if representative is None:
+        fatal += _nothing_kept(labels, choice)
+    else:
+        fatal += _longest(trace, windows[representative], sums, representative)
+        fatal += _burst(labels, sums, representative)
     empty, at_ends = _empty(timeline, labels)
     fatal += _capture(labels) + _order(timeline) + empty + _odd(choice)
-    if representative is not None:
-        fatal += _longest(trace, windows[representative], sums, representative)
     notes = damage_of(trace) + at_ends
     if timeline.other_devices:
         notes.append(f"{timeline.other_devices:,} events of other GPUs than {timeline.device} are not counted")
@@ -95,6 +101,16 @@ def _odd(choice: Choice) -> list[str]:
     if len(odd) <= ODD_SHARE_MAX * max(1, len(odd) + len(choice.kept)):
         return []
     return [f"{len(odd)} of {choice.found} steps miss kernels or hold others ({odd[0].why})"]
+
+
+def _burst(labels: Labels, sums: Sums, number: int) -> list[str]:
+    """Labels with little work each and the work of all behind the last: launches were recorded, replays were not."""
+    usual = int(sums.kernels[number])
+    if labels.found[-1].stage not in DECODE_LIKE or sums.kernels_after <= BURST * usual + BURST_MIN:
+        return []
+    return [
+        f"{sums.kernels_after:,} kernels follow the start of the last step, {usual} an ordinary one: they belong to others"
+    ]
 
 
 def _longest(trace: Trace, window: Window, sums: Sums, number: int) -> list[str]:

@@ -24,6 +24,7 @@ MULTIPLE_MAX = 4
 ALIKE_MIN = 0.9
 """Two steps do the same work when so much of their kernels have the same names; shapes stand in GEMM names."""
 CLASSES_MAX = 32
+SEEN_MAX = 10_000
 TEXT = "(no labels: by what repeats)"
 
 
@@ -49,31 +50,52 @@ def find(timeline: Timeline, names: NameTable) -> Repeats:
     anchor = _anchor(_sequence(timeline, names), names)
     if anchor is None:
         return Repeats((), np.empty(0, np.int64))
-    starts, holds = _cuts(timeline, names, anchor.name)
-    decode = _decode(holds, starts, anchor.period)
+    starts, kinds = _cuts(timeline, names, anchor.name)
+    decode = _decode(starts, kinds, anchor.period)
     stages: list[Stage] = ["decode" if like else "other" for like in decode]
     labels = [Label(TEXT, stage, None, start, start, 0) for stage, start in zip(stages, starts.tolist(), strict=True)]
     return Repeats(tuple(labels), starts)
 
 
-def _decode(holds: list[Names], starts: Ints, period: float) -> list[bool]:
-    """Which steps do the decode's work: the shortest of the kinds of steps that occur more than once.
+class _Sorts:
+    """Sorts of steps by the names of their kernels: `of` numbers them as they are met, -1 beyond CLASSES_MAX."""
+
+    def __init__(self) -> None:
+        self.kernels: list[int] = []
+        self._seen: dict[bytes, int] = {}
+        self._examples: list[Names] = []
+
+    def of(self, names: NDArray[np.uint32]) -> int:
+        found, counts = np.unique(names, return_counts=True)
+        key = found.tobytes() + counts.tobytes()
+        if key not in self._seen:
+            mine = dict(zip(found.tolist(), counts.tolist(), strict=True))
+            number = next((at for at, other in enumerate(self._examples) if _alike(mine, other)), -1)
+            if number < 0 and len(self._examples) < CLASSES_MAX:
+                number = len(self._examples)
+                self._examples.append(mine)
+                self.kernels.append(len(names))
+            if len(self._seen) >= SEEN_MAX:
+                return number
+            self._seen[key] = number
+        return self._seen[key]
+
+
+def _decode(starts: Ints, steps: tuple[list[int], _Sorts], period: float) -> list[bool]:
+    """Which steps do the decode's work: the shortest of the sorts of steps that occur more than once.
 
     A prefill repeats as well, with as many kernels of other shapes, but takes longer. The last step has no end and
     counts as the one before it.
     """
-    classes: list[list[int]] = []
-    for step, mine in enumerate(holds):
-        alike = (found for found in classes if _alike(mine, holds[found[0]]))
-        chosen = next(alike, None)
-        if chosen is not None:
-            chosen.append(step)
-        elif len(classes) < CLASSES_MAX:
-            classes.append([step])
+    sort = np.array(steps[0], np.int64)
     length = starts[1:] - starts[:-1]
-    usual = [one for one in classes if len(one) > 1 and sum(holds[one[0]].values()) > period / 2]
-    best = min(usual, key=lambda one: float(np.median(length[one])), default=[])
-    decode = [step in set(best) for step in range(len(holds))]
+    usual = [
+        number
+        for number, kernels in enumerate(steps[1].kernels)
+        if kernels > period / 2 and np.count_nonzero(sort == number) > 1
+    ]
+    best = min(usual, key=lambda number: float(np.median(length[sort == number])), default=-2)
+    decode = [one == best for one in steps[0]]
     return [*decode, bool(decode) and decode[-1]]
 
 
@@ -132,20 +154,21 @@ def _longest(found: list[_Anchor], names: NameTable) -> _Anchor | None:
     return max(best, key=lambda one: one.share)
 
 
-def _cuts(timeline: Timeline, names: NameTable, anchor: int) -> tuple[Ints, list[Names]]:
-    """Starts of the anchor's calls on the main stream, and the kernels between each and the next."""
+def _cuts(timeline: Timeline, names: NameTable, anchor: int) -> tuple[Ints, tuple[list[int], _Sorts]]:
+    """Starts of the anchor's calls on the main stream, and which sort of step each begins (the last has no end)."""
     starts: list[Ints] = []
-    holds: list[Names] = []
+    numbers: list[int] = []
+    sorts = _Sorts()
+    begun: NDArray[np.uint32] | None = None
     for events, _, _ in timeline.buckets():
         mine = np.flatnonzero((events.track == timeline.main_track) & names.is_kernel[events.name])
         name = events.name[mine]
         at = np.flatnonzero(name == anchor)
         starts.append(events.start[mine[at]])
-        for number, part in enumerate(np.split(name, at)):
-            if number:
-                holds.append({})
-            if holds:
-                found, counts = np.unique(part, return_counts=True)
-                for name, count in zip(found.tolist(), counts.tolist(), strict=True):
-                    holds[-1][name] = holds[-1].get(name, 0) + count
-    return np.concatenate(starts), holds[:-1]
+        first, *others = np.split(name, at)
+        begun = None if begun is None else np.concatenate([begun, first])
+        for part in others:
+            if begun is not None:
+                numbers.append(sorts.of(begun))
+            begun = part
+    return np.concatenate(starts), (numbers, sorts)

@@ -106,11 +106,10 @@ CAPTURE = re.compile(r"^capture_\d+_[A-Z]+|^capture_model|graph_capture")
 
 
 class Labels(msgspec.Struct, frozen=True):
-    """The labels in order of start; `on_gpu` says they are Kineto's copies on the main stream, not CPU spans."""
+    """The labels in order of start; `capturing` = the trace is of graph capture at start-up."""
 
     found: tuple[Label, ...]
     engine: Literal["sglang", "vllm", "unknown"]
-    on_gpu: bool
     speculative: bool
     capturing: bool
 
@@ -129,18 +128,18 @@ def may_label(name: str, own: Grammar | None) -> bool:
     return any(grammar.pattern.search(name) for grammar in grammars) or CAPTURE.search(name) is not None
 
 
-def labels_of(notes: Sequence[Note], main_track: int | None, own: Grammar | None = None) -> Labels:
-    """The labels of the first grammar that matches any note; on the CPU if there are any there."""
+def labels_of(
+    notes: Sequence[Note], main_track: int | None, own: Grammar | None = None, *, on_gpu: bool = False
+) -> Labels:
+    """The labels of the first grammar that matches any note: CPU spans, or Kineto's copies on the main stream."""
     capturing = any(CAPTURE.search(note.name) for note in notes)
-    for on_gpu in (False, True):
-        mine = [note for note in notes if note.on_gpu == on_gpu and (not on_gpu or note.track == main_track)]
-        for grammar in (own,) if own else GRAMMARS:
-            found = sorted(_matching(mine, grammar), key=lambda label: label.start)
-            if found:
-                kept = _whole_steps(found)
-                speculative = any(label.stage in ("verify", "draft") for label in found)
-                return Labels(tuple(kept), grammar.engine, on_gpu, speculative, capturing)
-    return Labels((), "unknown", False, False, capturing)
+    mine = [note for note in notes if note.on_gpu == on_gpu and (not on_gpu or note.track == main_track)]
+    for grammar in (own,) if own else GRAMMARS:
+        found = sorted(_matching(mine, grammar), key=lambda label: label.start)
+        if found:
+            speculative = any(label.stage in ("verify", "draft") for label in found)
+            return Labels(tuple(_whole_steps(found)), grammar.engine, speculative, capturing)
+    return Labels((), "unknown", False, capturing)
 
 
 def _matching(notes: Iterable[Note], grammar: Grammar) -> Iterable[Label]:

@@ -16,7 +16,7 @@ from decodetop.errors import TraceError
 
 Rows = NDArray[Any]
 
-BUDGET_BYTES = 24 << 20
+BUDGET_BYTES = 16 << 20
 """Rows kept in memory over all tables before they go to the file; a usual capture of a few steps stays below."""
 
 

@@ -31,7 +31,7 @@ COLLECTIVE = np.dtype([("window", "<i8"), ("name", "<i8"), ("start", "<i8"), ("n
 
 
 class Sums:
-    """Per window i, [start[i], end[i]): all arrays in ns or counts; `names` and `collectives` by window % 64."""
+    """Per window i, [start[i], end[i]): all arrays in ns or counts; `kernels_after` start behind the last window."""
 
     def __init__(self, start: Ints, end: Ints, spill: Spill) -> None:
         self.start, self.end = start, end
@@ -39,6 +39,7 @@ class Sums:
         self.kinds = np.zeros((count, CODES), np.int64)
         self.idle = np.zeros((count, len(IDLE_KINDS)), np.int64)
         self.kernels = np.zeros(count, np.int64)
+        self.kernels_after = 0
         self.graphs = np.zeros(count, np.int64)
         self.longest = np.zeros(count, np.int64)
         self.longest_name = np.zeros(count, np.int64)
@@ -151,6 +152,9 @@ class _Sweep:
     def _count(self, block: _Block) -> None:
         """Kernels, graph launches, the longest event and the collectives of each window, by start."""
         inside = np.flatnonzero(block.window >= 0)
+        if len(self._cuts):
+            beyond = block.events.start >= self._cuts[-1]
+            self._sums.kernels_after += int(np.count_nonzero(self._names.is_kernel[block.events.name[beyond]]))
         sums, window, code, name = self._sums, block.window[inside], block.code[inside], block.events.name[inside]
         start = block.events.start[inside]
         length = block.events.end[inside] - start

@@ -111,6 +111,11 @@ class Timeline:
     def count(self) -> int:
         return self.events.count
 
+    def restart(self, first_start: Ints) -> None:
+        """Steps found otherwise than by their launches."""
+        self.first_start = first_start
+        self.lost = np.zeros(len(first_start) + 1, np.int64)
+
     def free(self) -> None:
         """Forget the events: with many ranks only the sums of each are kept."""
         self.events.free()
