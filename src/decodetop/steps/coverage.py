@@ -108,9 +108,8 @@ def _burst(labels: Labels, sums: Sums, number: int) -> list[str]:
     usual = int(sums.kernels[number])
     if labels.found[-1].stage not in DECODE_LIKE or sums.kernels_after <= BURST * usual + BURST_MIN:
         return []
-    return [
-        f"{sums.kernels_after:,} kernels follow the start of the last step, {usual} an ordinary one: they belong to others"
-    ]
+    after = f"{sums.kernels_after:,} kernels follow the start of the last step, an ordinary one has {usual}"
+    return [f"{after}: they are other steps', so times per step can't be told"]
 
 
 def _longest(trace: Trace, window: Window, sums: Sums, number: int) -> list[str]:
