@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from decodetop_tui.app import PANES
-from decodetop_tui.face import Face
 from textual.pilot import Pilot
 
 from decodetop.config import Settings
 from decodetop.core.sample import Command
 from decodetop.core.state import State
+from decodetop_tui.app import PANES
+from decodetop_tui.face import Face
 from support import states
 
 
