@@ -5,12 +5,12 @@ Bytes per weight include scales: reference notes on the decode floor, section 2.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
+
+from decodetop.floor.patterns import compiled
 
 Compute = Literal["bf16", "fp8", "fp4", "int8"]
 
@@ -18,9 +18,6 @@ LINEAR = frozenset({
     "attention", "kv_proj", "latent", "indexer", "linear_attention", "mlp", "shared_expert", "expert", "draft_proj",
 })  # fmt: skip
 """Roles a scheme quantises unless it excludes them; head, router, norms and embedding stay as they are."""
-
-PREFIXES = ("", "model.", "model.language_model.", "language_model.model.", "language_model.", "backbone.")
-"""What checkpoints put before the names we use."""
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -91,48 +88,7 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True):
     def format_of(self, names: Sequence[str], role: str) -> Format:
         """`names`: what the module may be called, without a prefix."""
         for rule in self.rules:
-            if any(matches(pattern, name) for pattern in rule.patterns for name in names):
+            patterns = compiled(rule.patterns)
+            if any(patterns.match(name) for name in names):
                 return rule.format or self.base
         return self.default if self.default is not None and role in self.roles else self.base
-
-
-def matches(pattern: str, name: str) -> bool:
-    """Whether `pattern` means the module or something it is inside of.
-
-    `re:` is matched from the start as compressed-tensors does; `*` as modelopt does, over dots; plain words as
-    transformers does: they are path components (`gate` is no `gate_proj`).
-    """
-    if pattern.startswith("re:"):
-        compiled = _compiled(pattern[3:])
-        return compiled is not None and any(compiled.match(full) for full in _full_names(name))
-    if any(letter in pattern for letter in "*?["):
-        return any(fnmatchcase(part, pattern) for full in _full_names(name) for part in _ancestors(full))
-    wanted = pattern.split(".")
-    return any(_holds(full.split("."), wanted) for full in _full_names(name))
-
-
-def _full_names(name: str) -> Iterator[str]:
-    return (prefix + name for prefix in PREFIXES)
-
-
-def _ancestors(full: str) -> Iterator[str]:
-    parts = full.split(".")
-    yield f"{full}."
-    yield from (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-
-
-def _holds(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    return any(parts[at : at + len(wanted)] == list(wanted) for at in range(len(parts) - len(wanted) + 1))
-
-
-_CACHE: dict[str, re.Pattern[str] | None] = {}
-
-
-def _compiled(pattern: str) -> re.Pattern[str] | None:
-    """None for what is no regular expression: a file from outside."""
-    if pattern not in _CACHE:
-        try:
-            _CACHE[pattern] = re.compile(pattern)
-        except re.error:
-            _CACHE[pattern] = None
-    return _CACHE[pattern]

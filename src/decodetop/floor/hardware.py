@@ -113,7 +113,8 @@ def named(name: str, specs: Sequence[Spec], override: Override = Override()) -> 
         if override.bandwidth_gb_s is not None:
             return _unknown(name, override.bandwidth_gb_s, "user", override, "bandwidth given by the user")
         words = set(normal(name).split())
-        near = [spec.name for spec in specs if words & set(" ".join(spec.names).split())]
+        shared = {spec.name: len(words & set(" ".join(spec.names).split())) for spec in specs}
+        near = sorted((one for one in shared if shared[one]), key=lambda one: -shared[one])
         shown = ", ".join(near[:8] or [spec.name for spec in specs])
         raise UsageError(f"the GPU {name[:60]!r} is not in the table", f"give its bandwidth (--bandwidth), or: {shown}")
     return _card(spec, override, notes=())

@@ -84,8 +84,13 @@ def offered(report: FloorReport, card: Card, server: Server | None, traced_engin
             left.append(RuledOut(what=entry.title, because="nothing to win there"))
         else:
             found.append(move)
+    offered_titles = {move.title for move in found}
+    said: dict[str, RuledOut] = {}
+    for one in left:
+        if one.what not in offered_titles:
+            said.setdefault(one.what, one)
     found.sort(key=lambda move: -_worth(move))
-    return msgspec.structs.replace(report, moves=tuple(found[:MOST]), moves_left_out=tuple(left))
+    return msgspec.structs.replace(report, moves=tuple(found[:MOST]), moves_left_out=tuple(said.values()))
 
 
 def _of_engine(entry: Entry, engine: str | None) -> bool:
@@ -135,6 +140,8 @@ def _move(entry: Entry, report: FloorReport, server: Server | None) -> Move:
     title, effort, set_words = entry.title, entry.effort, entry.set
     if server is None and entry.engine is not None:
         title = f"{ENGINE_NAMES.get(entry.engine, entry.engine)}: {title}"
+    if server is None and entry.clears and entry.id != "graphs-on":
+        set_words = f"{set_words}, if it is set"
     version = None if server is None else server.version
     if entry.since is not None and version is not None and _older(version, entry.since):
         title = f"newer release (this is {version}, the flag came with {entry.since}): {title}"

@@ -12,12 +12,12 @@ from decodetop.core.clock import Clock
 from decodetop.core.engine import Engine, Probe
 from decodetop.core.state import State
 from decodetop.errors import UsageError
-from decodetop.floor import moves
 from decodetop.floor.floor import compute
 from decodetop.floor.formats import FORMATS
 from decodetop.floor.hardware import Card
 from decodetop.floor.measured import breakdown_of, measure, traced_of
 from decodetop.floor.model import Model, open_model
+from decodetop.floor.moves import offered
 from decodetop.floor.practice import Overrides
 from decodetop.floor.reading import FloorReport, Plan
 from decodetop.floor.rules import Clocks
@@ -146,7 +146,7 @@ def answer(
     if batch is not None and batch != plan.batch:
         note = f"the trace is of a batch of {batch}, the floor of {plan.batch}: they can't be compared"
         report = msgspec.structs.replace(report, errors=(*report.errors, note))
-    return moves.offered(judged(report, measured, clocks), card, server, steps.engine if steps is not None else None)
+    return offered(judged(report, measured, clocks), card, server, steps.engine if steps is not None else None)
 
 
 def _model(path: Path, weights_dtype: str | None, server: Server | None) -> Model:
