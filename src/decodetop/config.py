@@ -68,7 +68,7 @@ def load(cli: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Se
     """`cli` holds what was typed (absent or None = not typed). Raises ConfigError naming the file or variable."""
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}
-    origin = {field: "default" for field in Settings.__struct_fields__ if field not in ("origin", "config_path")}
+    origin = _origin()
     named = cli.get("config") or environ.get("DECODETOP_CONFIG")
     path = Path(named).expanduser() if named else default_config_path()
     if named or path.is_file():
@@ -82,6 +82,15 @@ def load(cli: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Se
         if cli.get(field) not in (None, [], ()):
             values[field], origin[field] = cli[field], "command line"
     return _resolve(values, origin)
+
+
+def defaults() -> Settings:
+    """What would be in force without a file, a variable or an option."""
+    return Settings(origin=_origin())
+
+
+def _origin() -> dict[str, str]:
+    return {field: "default" for field in Settings.__struct_fields__ if field not in ("origin", "config_path")}
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -154,4 +163,7 @@ def api_key(settings: Settings, environ: Mapping[str, str] | None = None) -> str
     try:
         return settings.api_key_file.read_text("utf-8").strip() or None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't read the key file {settings.api_key_file}: {error}", "see api_key_file") from error
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        where = settings.origin.get("api_key_file", "")
+        hint = f"make it, or take api_key_file out ({where})"
+        raise ConfigError(f"can't read the key file {settings.api_key_file}: {why}", hint) from error

@@ -94,13 +94,29 @@ def test_the_doctor_says_what_is_in_force_and_from_where(tmp_path: Path, sim: Si
     result = decodetop(tmp_path, "doctor", "--json", "--endpoint", sim.endpoint)
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
-    assert found["settings"]["endpoints"] == {"value": sim.endpoint, "origin": "command line"}
+    assert found["settings"]["endpoints"] == {"value": [sim.endpoint], "origin": "command line"}
     assert found["settings"]["api key"] == {"value": "set (never shown)", "origin": "DECODETOP_API_KEY"}
     words = {check["name"]: check["word"] for check in found["checks"]}
     assert words["server"] == "ok" and words["decodetop"] == "ok"
     assert KEY not in result.stdout
     plain = decodetop(tmp_path, "doctor", "--endpoint", sim.endpoint)
     assert "settings in force" in plain.stdout and KEY not in plain.stdout
+
+
+def test_the_doctor_does_not_fall_ill_with_the_settings(tmp_path: Path, sim: SimServer) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text("rate_s = 'fast'\n")
+    result = decodetop(tmp_path, "doctor", "--json", "--config", str(broken), "--endpoint", sim.endpoint)
+    assert result.returncode == 0, result.stderr
+    checks = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+    assert checks["settings"]["word"] == "missing" and "rate_s" in checks["settings"]["detail"]
+    assert json.loads(result.stdout)["settings"]["rate_s"] == {"value": 1.0, "origin": "default"}
+    broken.write_text("api_key_file = '/nonexistent/key'\n")
+    environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "decodetop", "doctor", "--json", "--config", str(broken)]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environ, check=False, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert "/nonexistent/key" in next(c["detail"] for c in json.loads(ran.stdout)["checks"] if c["name"] == "api key")
 
 
 @pytest.mark.parametrize(

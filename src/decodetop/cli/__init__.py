@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from decodetop import __version__
 from decodetop.cli.common import add_common, settings_of
-from decodetop.errors import DecodetopError
+from decodetop.config import defaults
+from decodetop.errors import ConfigError, DecodetopError
 
 COMMANDS = {
     "tui": "the screen (what `decodetop` alone does)",
@@ -59,7 +60,13 @@ def _dispatch(arguments: list[str]) -> int:
         chosen = leading if leading in COMMANDS else None
     elif chosen is None or arguments.index(chosen) != 0:
         chosen, arguments = "tui", ["tui", *arguments]
-    parser = argparse.ArgumentParser(prog="decodetop", description="top for LLM decode", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog="decodetop",
+        description="top for LLM decode",
+        epilog="Without a command: the screen, `decodetop tui`; its options (--endpoint, --from, --readonly, ...) are "
+        "those of `decodetop tui --help`. Every command has --help of its own.",
+        allow_abbrev=False,
+    )
     parser.add_argument("--version", action="version", version=f"decodetop {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     run = None
@@ -72,4 +79,11 @@ def _dispatch(arguments: list[str]) -> int:
             run = module.run
     args = parser.parse_args(arguments)
     assert run is not None
-    return int(run(args, settings_of(args)))
+    try:
+        settings = settings_of(args)
+    except ConfigError as error:
+        if chosen != "doctor":
+            raise
+        # the command one asks when a setting is wrong must not fail for it
+        settings, args.problem = defaults(), error
+    return int(run(args, settings))

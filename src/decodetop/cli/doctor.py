@@ -10,15 +10,18 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from decodetop import __version__
 from decodetop.cli.common import print_json
-from decodetop.config import Settings, api_key
+from decodetop.config import Settings, api_key, default_config_path
 from decodetop.core.clock import SystemClock
 from decodetop.core.state import State
+from decodetop.core.words import UNKNOWN
+from decodetop.errors import ConfigError
 from decodetop.flows.live import build_live, settled
 from decodetop.flows.session import watch
 from decodetop.gpu.reading import GpuReading
@@ -44,9 +47,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    checks = [*_program(), *_terminal(), *_config(args, settings)]
+    try:
+        api_key(settings)
+    except ConfigError as error:
+        checks.append(Check("api key", "missing", error.message, error.hint))
+        settings = msgspec.structs.replace(settings, api_key_file=None)
     clock = SystemClock()
     state = asyncio.run(watch(build_live(settings, clock), clock, LOOK_S, ready=settled))
-    checks = [*_program(), *_terminal(), *_investigation(settings), *_gpus(state), *_servers(state, settings)]
+    checks += [*_investigation(settings), *_gpus(state), *_servers(state, settings)]
     if args.json:
         in_force = {name: {"value": value, "origin": origin} for name, value, origin in _settings(settings)}
         print_json({"schema": 1, "checks": checks, "settings": in_force, "errors": []})
@@ -57,17 +66,35 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             print(f"{'':<25}{check.hint}")
     print("\nsettings in force (command line over environment over file over default)")
     for name, value, origin in _settings(settings):
-        print(f"  {name:<14} {value:<44} {origin}")
+        print(f"  {name:<14} {_shown(value):<44} {origin}")
     return 0
 
 
-def _settings(settings: Settings) -> Iterator[tuple[str, str, str]]:
+def _shown(value: object) -> str:
+    if value is None or value == "" or value == () or value == {}:
+        return UNKNOWN
+    if isinstance(value, dict):
+        return ", ".join(f"{name} = {key}" for name, key in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _config(args: argparse.Namespace, settings: Settings) -> Iterator[Check]:
+    problem: ConfigError | None = getattr(args, "problem", None)
+    if problem is not None:
+        hint = f"{problem.hint}; what follows is with the defaults"
+        yield Check("settings", "missing", problem.message, hint)
+    elif settings.config_path is not None:
+        yield Check("settings", "ok", str(settings.config_path))
+    else:
+        yield Check("settings", "ok", f"no file at {default_config_path()}: the defaults")
+
+
+def _settings(settings: Settings) -> Iterator[tuple[str, object, str]]:
     for name, origin in settings.origin.items():
         value = getattr(settings, name)
-        shown = ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
-        yield name, shown if value not in (None, (), {}) else "–", origin
+        yield name, str(value) if isinstance(value, Path) else value, origin
     has_key = api_key(settings) is not None
-    yield "api key", "set (never shown)" if has_key else "–", "DECODETOP_API_KEY" if has_key else "default"
+    yield "api key", "set (never shown)" if has_key else None, "DECODETOP_API_KEY" if has_key else "default"
 
 
 def _program() -> Iterator[Check]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_MARKUP = re.compile(r"([\\`*<|\[\]~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_]))")
+_MARKUP = re.compile(r"([\\`*<|\[\]~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|(?<= )#(?=#*$))")
 """What GitHub would read as markup; `_` inside a word is safe, and flags are full of it."""
 _BLOCK = re.compile(r"^(?:\d{1,9}(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|>|[-+](?:\s|$)|[-=]+\s*$))")
 """What begins a heading, a quote, a list or a rule when a line begins with it."""
