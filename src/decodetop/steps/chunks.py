@@ -20,7 +20,7 @@ HEADER_MAX_BYTES = 16 << 20
 EVENT_MAX_BYTES = 8 << 20
 FOOTER_MAX_BYTES = 4 << 20
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
-_LOOK_BACK = 1 << 15
+_LOOK_BACK = 1 << 12
 _OVERLAP = 64
 
 

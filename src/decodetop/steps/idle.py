@@ -15,28 +15,34 @@ from numpy.typing import NDArray
 
 from decodetop.steps.reading import IDLE_KINDS
 from decodetop.steps.spill import Rows
-from decodetop.steps.split import Ints
+from decodetop.steps.split import Ints, Segments
 from decodetop.steps.timeline import Events
 
 _AT = {kind: number for number, kind in enumerate(IDLE_KINDS)}
 
 
-def why(low: Ints, high: Ints, events: Events, ended_by: Ints, first: NDArray[Any], syncs: Rows) -> Ints:
-    """ns of each gap [low, high) by IDLE_KINDS, shape (gaps, kinds); each row sums to its gap.
+def why(gaps: Segments, window: Ints, windows: int, events: Events, first: NDArray[Any], syncs: Rows) -> Ints:
+    """ns by window and IDLE_KINDS, shape (windows, kinds), of gaps that lie in `window` each.
 
-    Event `ended_by[i]` ends gap i; `first` says of each event whether it is the first of its launch; `syncs` are the
+    Event `gaps.owner[i]` ends gap i; `first` says of each event whether it is the first of its launch; `syncs` are the
     synchronising calls.
     """
-    parts = np.zeros((len(low), len(IDLE_KINDS)), np.int64)
-    length = high - low
-    launched = events.launched[ended_by]
-    own = launched & first[ended_by]
-    parts[:, _AT["in_graph"]] = np.where(launched & ~own, length, 0)
-    parts[:, _AT["unknown"]] = np.where(launched, 0, length)
+    sums = np.zeros((windows, len(IDLE_KINDS)), np.int64)
+    launched, first = events.launched[gaps.owner], first[gaps.owner]
+    length = gaps.end - gaps.start
+    for kind, chosen in (("in_graph", launched & ~first), ("unknown", ~launched)):
+        sums[:, _AT[kind]] = _summed(window[chosen], length[chosen], windows)
     # with graphs few gaps end with an event that has a call of its own
-    mine = np.flatnonzero(own)
-    parts[mine] = _own_call(low[mine], high[mine], events, ended_by[mine], syncs)
-    return parts
+    own = np.flatnonzero(launched & first)
+    parts = _own_call(gaps.start[own], gaps.end[own], events, gaps.owner[own], syncs)
+    for kind in ("sync", "host_late", "launch_call", "device_gap"):
+        sums[:, _AT[kind]] = _summed(window[own], parts[:, _AT[kind]], windows)
+    return sums
+
+
+def _summed(window: Ints, ns: Ints, windows: int) -> Ints:
+    """Exact: whole numbers below 2**53."""
+    return np.bincount(window, weights=ns, minlength=windows).astype(np.int64)
 
 
 def _own_call(low: Ints, high: Ints, events: Events, ended_by: Ints, syncs: Rows) -> Ints:

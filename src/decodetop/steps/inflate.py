@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,8 @@ from decodetop.errors import TraceError
 
 BLOCK_BYTES = 1 << 19
 """Size of the blocks handed out. The events decoded from larger ones run out of the second-level cache."""
+BLOCKS_AHEAD = 8
+"""On a busy machine a thread waits milliseconds for its turn, as long as it takes to decode a block or two."""
 READ_BYTES = 1 << 18
 _DAMAGED = cast(type[Exception], igzip_lib.IsalError)  # its stub says it is an instance
 _GZIP = b"\x1f\x8b"
@@ -59,19 +62,19 @@ class TraceBytes:
 
     def close(self) -> None:
         """Ends the thread too; to be called whether or not the iteration came to its end."""
-        self._ahead.shutdown(wait=True)
+        self._ahead.shutdown(wait=True, cancel_futures=True)
         self._file.close()
 
     def __iter__(self) -> Iterator[bytes]:
-        """A thread reads and inflates one block ahead (both release the interpreter's lock).
+        """A thread reads and inflates some blocks ahead (both release the interpreter's lock).
 
         The thread is ended by `close` and not here: a generator may be closed by the garbage collector, at a moment
         when waiting for a thread never ends.
         """
         blocks = self._inflated() if self.gzip else self._plain()
-        coming = self._ahead.submit(next, blocks, None)
-        while (block := coming.result()) is not None:
-            coming = self._ahead.submit(next, blocks, None)
+        coming = deque(self._ahead.submit(next, blocks, None) for _ in range(BLOCKS_AHEAD))
+        while (block := coming.popleft().result()) is not None:
+            coming.append(self._ahead.submit(next, blocks, None))
             self.json_bytes += len(block)
             yield block
 

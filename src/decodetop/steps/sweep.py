@@ -197,10 +197,7 @@ class _Sweep:
         window = self._window_at(gaps.start)
         inside = np.flatnonzero(window >= 0)
         gaps = split.Segments(*(field[inside] for field in gaps))
-        parts = idle.why(gaps.start, gaps.end, block.events, gaps.owner, block.first, syncs)
-        for kind in range(parts.shape[1]):
-            spent = np.bincount(window[inside], weights=parts[:, kind], minlength=len(self._sums.idle))
-            self._sums.idle[:, kind] += spent.astype(np.int64)
+        self._sums.idle += idle.why(gaps, window[inside], len(self._sums.idle), block.events, block.first, syncs)
 
 
 def _first_of_launch(events: Events) -> NDArray[Any]:

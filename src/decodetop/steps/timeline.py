@@ -84,16 +84,18 @@ class Timeline:
     """One device's events of one process, by time.
 
     `first_start[i]` is the start of label i's earliest in-label event on the main stream, `lost[i + 1]` its launches
-    without a kernel; `early` events start before their launch, `unlaunched` have none in the trace.
+    without a kernel; `early` events start before their launch.
     """
 
     def __init__(self, trace: Trace, process: Process, label_start: Ints, label_end: Ints) -> None:
         self.main_track, self.device = main_track(trace, process)
-        self._wanted = np.array([track[0] == self.device for track in trace.tracks] or [False])
+        used = process.busy_ns.keys()
+        self._wanted = np.array(
+            [number not in used or one[0] == self.device for number, one in enumerate(trace.tracks)]
+        )
         self.first_start = np.full(len(label_start), np.iinfo(np.int64).max)
         self.lost = np.zeros(len(label_start) + 1, np.int64)
         self.early = 0
-        self.unlaunched = 0
         self.other_devices = 0
         self.start = np.iinfo(np.int64).max
         self.end = np.iinfo(np.int64).min
@@ -129,16 +131,17 @@ class Timeline:
             yield Events.sorted(self.events.read(bucket)), syncs[np.argsort(syncs["start"], kind="stable")], edge
 
     def _join(self, gpu: Rows, calls: Rows, kinds: Calls) -> None:
-        kept = self._wanted[gpu["track"]]
-        self.other_devices += int(len(gpu) - np.count_nonzero(kept))
-        gpu = gpu[kept]
+        if not self._wanted.all():
+            kept = self._wanted[gpu["track"]]
+            self.other_devices += int(len(gpu) - np.count_nonzero(kept))
+            gpu = gpu[kept]
         calls = calls[np.lexsort((calls["start"], calls["correlation"]))]
         calls = calls[np.concatenate([[True], np.diff(calls["correlation"]) != 0])] if len(calls) else calls
         at = np.searchsorted(calls["correlation"], gpu["correlation"])
         at = np.minimum(at, max(0, len(calls) - 1))
         known = calls["correlation"][at] == gpu["correlation"] if len(calls) else np.zeros(len(gpu), bool)
         events = _events(gpu, calls, at, known, kinds)
-        self._count(events, calls, at[known], kinds)
+        self._count(events, calls, at, known, kinds)
         if len(events):
             self.start = min(self.start, int(events["start"].min()))
             self.end = max(self.end, int(events["end"].max()))
@@ -149,19 +152,19 @@ class Timeline:
     def _bucket(self, start: Ints) -> NDArray[np.int64]:
         return np.searchsorted(self._bounds, start, side="right")
 
-    def _count(self, events: Rows, calls: Rows, used: NDArray[Any], kinds: Calls) -> None:
-        known = (events["flags"] & _LAUNCHED) != 0
-        self.unlaunched += int(len(events) - np.count_nonzero(known))
+    def _count(self, events: Rows, calls: Rows, at: NDArray[Any], known: NDArray[Any], kinds: Calls) -> None:
+        """`at[i]` is the call of event i where it is `known`."""
         self.early += int(np.count_nonzero(known & (events["start"] < events["call_start"])))
         launches = kinds.launch[calls["name"]] if len(calls) else np.zeros(0, bool)
-        launches[used] = False
+        launches[at[known]] = False
         lost = np.searchsorted(self._label_start, calls["start"][launches], side="right")
         np.add.at(self.lost, lost, 1)
         if not len(self._label_start):
             return
-        label = np.searchsorted(self._label_start, events["call_start"], side="right") - 1
-        inside = known & (label >= 0) & (events["call_start"] < self._label_end[label])
-        inside &= events["track"] == self.main_track
+        at_call = np.searchsorted(self._label_start, calls["start"], side="right") - 1
+        in_label = (at_call >= 0) & (calls["start"] < self._label_end[at_call])
+        label = np.where(in_label, at_call, -1)[at] if len(calls) else np.full(len(events), -1)
+        inside = np.flatnonzero(known & (label >= 0) & (events["track"] == self.main_track))
         np.minimum.at(self.first_start, label[inside], events["start"][inside])
 
 
@@ -192,9 +195,9 @@ def _events(gpu: Rows, calls: Rows, at: NDArray[Any], known: NDArray[Any], kinds
     for field in ("start", "end", "correlation", "order", "name", "track"):
         events[field] = gpu[field]
     if len(calls):
-        own = at[known]
-        events["call_start"][known] = calls["start"][own]
-        events["call_end"][known] = calls["end"][own]
-        events["call_track"][known] = calls["track"][own]
-        events["flags"][known] = np.where(kinds.graph[calls["name"][own]], _LAUNCHED | _GRAPHED, _LAUNCHED)
+        flags = np.where(kinds.graph[calls["name"]], _LAUNCHED | _GRAPHED, _LAUNCHED)
+        events["call_start"] = calls["start"][at]
+        events["call_end"] = calls["end"][at]
+        events["call_track"] = calls["track"][at]
+        events["flags"] = np.where(known, flags[at], 0)
     return events
