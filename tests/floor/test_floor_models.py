@@ -89,7 +89,13 @@ def test_sparse_attention_reads_its_top_tokens_and_all_index_keys() -> None:
 
 @pytest.mark.parametrize(
     ("name", "megabytes"),
-    [("qwen3.5-27b", 151), ("qwen3.5-122b-a10b", 151), ("qwen3.5-397b-a17b", 189), ("nemotron-3-nano-30b-a3b", 48)],
+    [
+        ("qwen3.5-27b", 151),
+        ("qwen3.5-122b-a10b", 151),
+        ("qwen3.5-397b-a17b", 189),
+        ("qwen3-next-80b-a3b", 75.5),
+        ("nemotron-3-nano-30b-a3b", 48),
+    ],
 )
 def test_state_of_a_sequence(name: str, megabytes: float) -> None:
     from decodetop.floor.cache import layer_state

@@ -162,3 +162,10 @@ def test_gain_over_effort_ranks() -> None:
 def test_no_verdict_no_moves() -> None:
     report = msgspec.structs.replace(report_of("host_bound"), verdict=None)
     assert moves.offered(report, named("H200", SPECS), server(), None) is report
+
+
+def test_drafting_below_the_break_even_is_said() -> None:
+    """122B, three draft steps: by bytes it takes 2.45 tokens a step."""
+    plan = {"model": "qwen3.5-122b-a10b", "draft_steps": 3, "verify_tokens": 4}
+    assert "draft-less" in offered(report_of("host_bound", accept_length=2.0, **plan), server())[0]
+    assert "draft-less" not in offered(report_of("host_bound", accept_length=3.0, **plan), server())[0]

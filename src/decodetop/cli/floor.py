@@ -16,6 +16,7 @@ from decodetop.core.clock import SystemClock
 from decodetop.errors import DataError, UsageError
 from decodetop.floor import hardware, text
 from decodetop.floor.formats import FORMATS
+from decodetop.floor.locate import locate
 from decodetop.flows.floor import Ask, Seen, answer, clocks_of, from_server, look
 from decodetop.gpu.reading import GpuReading
 from decodetop.steps.analyse import analyse
@@ -31,7 +32,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "with a measurement - where the rest goes. Without --model the server of this box is asked for all of it."
     )
     what = parser.add_argument_group("what is served")
-    what.add_argument("--model", metavar="PATH", help="a checkpoint's folder, a config.json or a GGUF file")
+    what.add_argument(
+        "--model",
+        metavar="PATH",
+        help="a checkpoint's folder, a config.json, a GGUF file, or a name in the local cache",
+    )
     what.add_argument("--gpu", default="auto", metavar="NAME", help="a card by name; auto = what NVML finds here")
     what.add_argument("--tp", type=_count, metavar="N", help="tensor parallel GPUs (1)")
     what.add_argument("--pp", type=_count, metavar="N", help="pipeline stages (1)")
@@ -98,7 +103,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _ask(args: argparse.Namespace) -> Ask:
     return Ask(
-        model=None if args.model is None else Path(args.model),
+        model=None if args.model is None else locate(args.model),
         tp=args.tp,
         pp=args.pp,
         ep=args.ep,

@@ -10,6 +10,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "accept_unknown": ("the accept length is not known", "the accept length is known"),
     "batch_fills_gpus": ("there is a sequence for every GPU", "there are fewer sequences than GPUs"),
     "batch_over_graphs": ("the batch is above the captured sizes", "the batch is not above the captured graph sizes"),
+    "below_break_even": (
+        "the accept length is below the break-even",
+        "the accept length is above the break-even, or not known",
+    ),
     "blackwell": ("the card is a Blackwell for data centres", "the card is no B200 or its like"),
     "expert_parallel": ("experts are spread whole over GPUs", "no expert parallelism"),
     "flags_unknown": ("the server's flags are not known", "the server's flags are known"),
@@ -53,6 +57,7 @@ def facts_of(report: FloorReport, card: Card, server: Server | None) -> frozense
         "accept_unknown": plan.accept_length is None,
         "batch_fills_gpus": plan.batch >= plan.tp,
         "batch_over_graphs": _over_graphs(plan.batch, server),
+        "below_break_even": _below_break_even(report),
         "blackwell": card.arch == "blackwell",
         "expert_parallel": plan.ep > 1,
         "flags_unknown": server is None,
@@ -78,6 +83,12 @@ def facts_of(report: FloorReport, card: Card, server: Server | None) -> frozense
         "weights_4bit": low_bit,
     }
     return frozenset(fact for fact, holds in known.items() if holds)
+
+
+def _below_break_even(report: FloorReport) -> bool:
+    """R4 of the reference notes: drafting then reads more bytes a token than it saves."""
+    accepted, needed = report.plan.accept_length, report.break_even_accept_length
+    return accepted is not None and needed is not None and accepted < needed
 
 
 def _graphs(report: FloorReport, server: Server | None) -> bool | None:

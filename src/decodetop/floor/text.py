@@ -39,10 +39,10 @@ def headline(report: FloorReport) -> str:
     plan = report.plan
     gpus = plan.tp * plan.pp
     where = f"{gpus} x {report.hardware.name}" if gpus > 1 else report.hardware.name
-    measured = f"{significant(report.t_meas_ms)} ms" if known(report.t_meas_ms) else "not measured"
+    measured = f"measured {significant(report.t_meas_ms)} ms a step" if known(report.t_meas_ms) else "step not measured"
     return plain(
         f"{report.model.family} on {where}: bound {significant(report.t_phys_ms)} ms, practice "
-        f"{significant(report.t_prac_ms)} ms, measured {measured} a step"
+        f"{significant(report.t_prac_ms)} ms, {measured}"
     )
 
 

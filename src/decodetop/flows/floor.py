@@ -11,10 +11,11 @@ import msgspec
 from decodetop.core.clock import Clock
 from decodetop.core.engine import Engine, Probe
 from decodetop.core.state import State
-from decodetop.errors import UsageError
+from decodetop.errors import DataError, UsageError
 from decodetop.floor.floor import compute
 from decodetop.floor.formats import FORMATS
 from decodetop.floor.hardware import Card
+from decodetop.floor.locate import locate
 from decodetop.floor.measured import breakdown_of, measure, traced_of
 from decodetop.floor.model import Model, open_model
 from decodetop.floor.moves import offered
@@ -92,12 +93,10 @@ def from_server(server: Server, ask: Ask) -> Ask:
     """What was not asked for, as the server has it. Raises UsageError when its model lies elsewhere."""
     if not server.model:
         raise UsageError(f"{server.endpoint} does not say which model it serves", "give --model PATH")
-    path = Path(server.model)
-    if not path.exists():
-        raise UsageError(
-            f"the model {server.model[:80]!r} of {server.endpoint} is no path on this box",
-            "give --model: its folder in the local cache, or its config.json",
-        )
+    try:
+        path = locate(server.model)
+    except DataError as error:
+        raise UsageError(f"{server.endpoint}: {error.message}", error.hint) from error
     flags = {flag.name: flag.resolved or flag.requested for flag in server.flags}
     grouped = flags.get("enable_dp_attention") == "true"
     speculates = server.speculative_algorithm is not None
