@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from decodetop.core.atomic import replace
+from decodetop.core.atomic import make_folder, replace
 from decodetop.errors import DataError
 
 
-def test_a_file_is_made_with_its_folder_and_replaced_with_its_mode(tmp_path: Path) -> None:
+def test_a_file_is_made_and_replaced_with_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "reports" / "x.md"
+    make_folder(path.parent)
     replace(path, b"old")
     path.chmod(0o640)
     replace(path, b"new")
@@ -39,3 +40,11 @@ def test_a_folder_in_the_way_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(DataError, match="can't write"):
         replace(tmp_path / "file" / "x.md", b"new")
+    with pytest.raises(DataError, match="can't write"):
+        make_folder(tmp_path / "file" / "folder")
+
+
+def test_a_mistyped_folder_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="can't write"):
+        replace(tmp_path / "repotrs" / "x.md", b"new")
+    assert not (tmp_path / "repotrs").exists()

@@ -25,14 +25,22 @@ def real_path(path: Path) -> Path:
         raise DataError(f"can't follow {path}: {error}", "the symbolic link leads nowhere") from error
 
 
+def make_folder(folder: Path) -> None:
+    """With its parents, if it isn't there. Raises DataError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(folder, error) from error
+
+
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """Hold the lock of `path` (a real path) against other decodetop processes; waits for it.
 
     A file system without locks is used without one. Raises DataError if the folder can't be written.
     """
+    make_folder(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         lock = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
         raise write_error(path, error) from error
@@ -56,7 +64,6 @@ def replace(path: Path, data: bytes, still: Callable[[], bool] = lambda: True, *
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             _write(temporary, data, path, durable)
             if not still():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from decodetop.core.atomic import replace
+from decodetop.core.atomic import make_folder, replace
 from decodetop.errors import DataError
 from decodetop.steps.reading import SCHEMA, Capture
 
@@ -53,6 +53,7 @@ class CaptureStore:
         """Store one; an older one of the same files and time is replaced. Raises DataError if the disk refuses."""
         path = self._folder / f"{capture.id}.json"
         data = msgspec.json.encode(_File(SCHEMA, capture))
+        make_folder(self._folder)
         replace(path, data)
         others = (one for one in self.captures if one.id != capture.id)
         self.captures = (capture, *others)

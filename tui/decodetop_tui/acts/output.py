@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decodetop.core.atomic import replace
+from decodetop.core.atomic import make_folder, replace
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.source import Record, RecordReading
 from decodetop.errors import DataError
@@ -61,6 +61,7 @@ def _path(face: Face, suffix: str) -> Path:
 def _save(face: Face, path: Path, text: str) -> bool:
     """Whether it is on the disk; else the operator was told why not."""
     try:
+        make_folder(path.parent)
         replace(path, text.encode("utf-8"))
     except DataError as error:
         face.say(error.message, "error", error.hint)
