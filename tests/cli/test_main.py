@@ -8,6 +8,7 @@ import pytest
 
 from decodetop import __version__
 from decodetop.cli import COMMANDS, main
+from decodetop.cli.common import Meter
 
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
@@ -64,3 +65,14 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         f"{sys.executable} -m decodetop --help | true", shell=True, capture_output=True, text=True, check=False
     )
     assert "Traceback" not in result.stderr
+
+
+def test_a_progress_line_never_wraps(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "20")
+    meter = Meter()
+    meter.show("x" * 50)
+    meter.show("x" * 60)
+    meter.clear()
+    meter.clear()
+    assert capsys.readouterr().err == f"\r\x1b[K{'x' * 19}\r\x1b[K"

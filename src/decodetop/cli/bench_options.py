@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from decodetop.bench import text
 from decodetop.bench.plan import Overrides, parse_slo
-from decodetop.bench.reading import Preset, Progress
-from decodetop.cli.common import add_common
+from decodetop.bench.reading import Preset
+from decodetop.cli.common import Meter, add_common
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SystemClock
 from decodetop.core.engine import Engine
@@ -90,29 +90,18 @@ def measured(
         raise UsageError("a benchmark puts load on a server: refused with --readonly", "leave --readonly out")
     key = api_key(settings)
     service = BenchService(settings.investigation, presets, lambda: key)
-    meter = _Meter(sys.stderr.isatty())
+    meter = Meter()
     probes = box_probes(settings.endpoints if endpoints is None else endpoints, key)
     ended = asyncio.run(
-        headless(lambda engine, stop: work(service, engine, stop), service, SystemClock(), meter.show, probes)
+        headless(
+            lambda engine, stop: work(service, engine, stop),
+            service,
+            SystemClock(),
+            lambda progress: meter.show(text.progress_line(progress)),
+            probes,
+        )
     )
     meter.clear()
     if ended.problem is not None:
         print(f"decodetop: not stored: {ended.problem}", file=sys.stderr)
     return ended
-
-
-class _Meter:
-    """One line on the terminal that is written over."""
-
-    def __init__(self, on: bool) -> None:
-        self._on = on
-
-    def show(self, progress: Progress) -> None:
-        if self._on:
-            sys.stderr.write(f"\r\x1b[K{text.progress_line(progress)}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self._on:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -34,3 +35,22 @@ def print_json(value: Any) -> None:
 
 def print_lines(lines: Iterable[str]) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+class Meter:
+    """One line on the terminal's stderr that is written over and never wraps; nothing where stderr is no terminal."""
+
+    def __init__(self) -> None:
+        self._on = sys.stderr.isatty()
+        self._shown = ""
+
+    def show(self, words: str) -> None:
+        words = words[: max(0, shutil.get_terminal_size().columns - 1)]
+        if self._on and words != self._shown:
+            self._shown = words
+            print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._shown:
+            self._shown = ""
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from decodetop.cli.common import print_json, print_lines
+from decodetop.cli.common import Meter, print_json, print_lines
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SECOND_NS, SystemClock
 from decodetop.core.engine import Context
@@ -71,7 +71,7 @@ def _driven(
     key: str | None,
     services: tuple[StepsService, CaptureService] | None,
 ) -> Driver[T]:
-    teller = _Teller(sys.stderr.isatty())
+    teller = _Teller()
     try:
         return asyncio.run(drive(work, SystemClock(), settings.endpoints, key, services, teller.heard))
     finally:
@@ -109,21 +109,15 @@ def _meant(ask: CaptureSteps) -> Callable[[Context], Awaitable[Server | None]]:
 class _Teller:
     """Progress in one line on a terminal; warnings in any case."""
 
-    def __init__(self, on: bool) -> None:
-        self._on = on
-        self._shown = ""
+    def __init__(self) -> None:
+        self._meter = Meter()
 
     def heard(self, sample: Sample) -> None:
         if isinstance(sample.reading, Notice) and sample.reading.level == "warning":
-            self.clear()
+            self._meter.clear()
             print(f"decodetop: {sample.reading.message}", file=sys.stderr)
-        elif isinstance(sample.reading, StepsReading) and sample.reading.taking.progress is not None and self._on:
-            words = text.capture_words(sample.reading.taking.progress)
-            if words != self._shown:
-                self._shown = words
-                print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)
+        elif isinstance(sample.reading, StepsReading) and sample.reading.taking.progress is not None:
+            self._meter.show(text.capture_words(sample.reading.taking.progress))
 
     def clear(self) -> None:
-        if self._shown:
-            self._shown = ""
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        self._meter.clear()
