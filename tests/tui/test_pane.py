@@ -6,12 +6,14 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from decodetop.core.sample import Failure
 from decodetop.core.state import State
 from decodetop_tui.app import PANES
 from decodetop_tui.cells import text_of
 from decodetop_tui.paint import Picture, Span, View
-from decodetop_tui.pane import joined, rule
+from decodetop_tui.titles import joined, rule
 from support import states
 from support.face import Desk, desk
 
@@ -66,14 +68,14 @@ async def test_the_whole_row_of_the_cursor_stays_in_sight_below_the_header() -> 
     own = module(lambda state, view: rows(*ids, header=1), want=(4, 4))
     async with desk(modules=instead(own), size=(80, 30)) as d:
         await d.press("3", "3")
-        for keys in ("G", "k", "pageup", "g", "pagedown", "j"):
+        for keys in ("k", "g", "pagedown", "j"):
             await d.press(keys)
             lines = body(d)
             assert lines[0] == " head 0"
             assert sum(line.startswith("▌") for line in lines) == 1
         assert "more ↓" in title(d)
         await d.press("G")
-        assert body(d)[-1] == "▌row 49" and "end ↑" in title(d)
+        assert body(d)[-1] == "▌row 49" and " more ↑" in title(d)
 
 
 async def test_without_rows_the_picture_scrolls() -> None:
@@ -85,6 +87,69 @@ async def test_without_rows_the_picture_scrolls() -> None:
         assert body(d)[-1] == "line 98"
         await d.press("g")
         assert body(d)[0] == "line 0"
+
+
+def article(*marked: int, lines: int = 60) -> Picture:
+    """Lines of text of which only some can be selected."""
+    ids = tuple(f"r{at}" if at in marked else None for at in range(lines))
+    return Picture(tuple((Span(f" line {at}"),) for at in range(lines)), ids, "a note of many words " * 5)
+
+
+@pytest.mark.parametrize("marked", [(), (3,), (30, 31), (58, 59)])
+async def test_a_zoomed_pane_says_what_is_hidden_and_keys_bring_it(marked: tuple[int, ...]) -> None:
+    own = module(lambda state, view: article(*marked))
+    async with desk(modules=instead(own), size=(80, 24)) as d:
+        await d.press("3", "3")
+        for keys, first in ((("x",), 0), ("G", 40), ("k" * 5, None), ("g", 0), (("pagedown",) * 3, 40), ("g", 0)):
+            await d.press(*keys)
+            above, below = (int(body(d)[at].split()[-1]) for at in (0, -1))
+            assert first in (None, above)
+            assert (f"{above} more ↑" in title(d)) == (above > 0)
+            assert (f"{59 - below} more ↓" in title(d)) == (below < 59)
+
+
+async def test_a_row_taller_than_the_pane_is_read_to_its_end() -> None:
+    ids = ("a", *["b"] * 24, "c")
+    own = module(lambda state, view: Picture(tuple((Span(f" line {n}"),) for n in range(26)), ids))
+    async with desk(modules=instead(own), size=(80, 24)) as d:
+        await d.press("3", "3", *"j" * 5)
+        assert d.face.pane.cursor == "b" and body(d)[-1].strip("▌ ") == "line 24"
+        await d.press("j")
+        assert d.face.pane.cursor == "c" and body(d)[-1] == "▌line 25"
+
+
+async def test_what_stands_above_the_first_row_comes_back_with_it() -> None:
+    own = module(lambda state, view: article(2, 3, 4, 5, lines=8), want=(4, 4))
+    async with desk(modules=instead(own), size=(80, 24)) as d:
+        await d.press("3", *"jjjj")
+        assert "more ↑" in title(d)
+        await d.press(*"kkkk")
+        assert body(d)[0].strip("│ ") == "line 0" and "more ↑" not in title(d)
+
+
+async def test_the_real_step_stays_above_whatever_the_cursor_is_on() -> None:
+    async with desk(states.box(), size=(80, 24)) as d:
+        for keys in ("5", "j", "G", *"jjj"):
+            await d.press(keys)
+            text = text_of(d.face.pane.lines)
+            assert "real" in text[1] and "profiled" in text[1], text
+
+
+async def test_eight_gpus_on_a_small_screen_say_how_many_are_hidden() -> None:
+    async with desk(states.box(60, 8), size=(80, 24)) as d:
+        assert len(d.face.pane.rows) == 8
+        for pane in d.face.panes.values():
+            if len(pane.rows) > pane.place.content_height:
+                assert "more" in text_of(pane.lines)[0], pane.pane_name
+
+
+async def test_a_cursor_set_by_something_else_is_brought_in_sight() -> None:
+    own = module(lambda state, view: article(2, 40))
+    async with desk(modules=instead(own), size=(80, 24)) as d:
+        await d.press("3", "3", "j", "j")
+        d.face.pane.cursor = "r40"
+        d.face.draw()
+        assert "▌line 40" in body(d)
 
 
 async def test_a_pane_without_focus_marks_no_row() -> None:
@@ -184,13 +249,14 @@ async def test_heights_grow_with_the_wants_and_shrink_only_when_asked() -> None:
 
 
 def test_the_title_gives_up_notes_before_its_name() -> None:
-    notes = [Span("3 more ↓", "dim"), Span("SGLang 0.5", "dim")]
+    notes = [Span("3 more ↓", "dim"), Span("SGLang 0.5.15", "dim")]
 
     def drawn(width: int, simulated: bool = False) -> str:
         return text_of([rule(width, "2", "server", notes, focused=False, simulated=simulated)])[0]
 
-    assert drawn(40) == "─2 server ────── 3 more ↓ ─ SGLang 0.5 ─"
-    assert drawn(30) == "─2 server ─────── SGLang 0.5 ─"
+    assert drawn(42) == "─2 server ───── 3 more ↓ ─ SGLang 0.5.15 ─"
+    assert drawn(36) == "─2 server ── 3 more ↓ ─ SGLang 0.… ─"
+    assert drawn(30) == "─2 server ───────── 3 more ↓ ─"
     assert drawn(14) == "─2 server ────"
     assert drawn(22, simulated=True) == "─2 server SIMULATED ──"
 

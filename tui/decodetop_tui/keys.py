@@ -53,12 +53,12 @@ _MOVE = (
         word="open",
     ),
     Action("back", ("escape",), "back", "close what was opened last", "move", look.back),
-    Action("down", ("j", "down"), "down", "next row", "move", look.move(1)),
-    Action("up", ("k", "up"), "up", "row before", "move", look.move(-1)),
+    Action("down", ("j", "down"), "down", "next row, or scroll a line", "move", look.move(1)),
+    Action("up", ("k", "up"), "up", "row before, or scroll a line", "move", look.move(-1)),
     Action("page-down", ("pagedown",), "page down", PAGE_HELP, "move", look.page(1)),
     Action("page-up", ("pageup",), "page up", PAGE_HELP, "move", look.page(-1)),
-    Action("first", ("g", "home"), "first row", "to the top", "move", look.move(-1_000_000)),
-    Action("last", ("G", "end"), "last row", "to the end", "move", look.move(1_000_000)),
+    Action("first", ("g", "home"), "first line", "to the top, and the first row", "move", look.end(-1)),
+    Action("last", ("G", "end"), "last line", "to the end, and the last row", "move", look.end(1)),
 )
 
 _LOOK = (

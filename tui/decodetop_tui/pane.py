@@ -16,14 +16,13 @@ from textual.message import Message
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Header
 from decodetop.core.state import Lane, State
-from decodetop_tui.cells import width_of
 from decodetop_tui.layout import Place, Rect, Want
 from decodetop_tui.paint import Line, Picture, Span, View
 from decodetop_tui.painted import Painted, Styles
+from decodetop_tui.scroll import Window
+from decodetop_tui.titles import joined, rule, under_cursor
 
 log = logging.getLogger("decodetop.face")
-
-RULE = "─"
 
 
 class PaneModule(Protocol):
@@ -93,6 +92,9 @@ class Pane(Painted):
         self.scroll_top = 0
         self._picture = Picture(())
         self._at = 0
+        self._left: tuple[str | None, Rect] | None = None
+        """The cursor and place at which the picture was scrolled by hand: its row may be out of sight."""
+        self._stood: tuple[bool, Rect] | None = None
         self._drawn: tuple[Moment, View, Picture] | None = None
         self._wanted: dict[int, tuple[Moment, Want]] = {}
 
@@ -105,6 +107,7 @@ class Pane(Painted):
         if self._settle_cursor(picture, focused):
             picture = self._draw(state, self._view(focused, zoomed))
         self._picture = picture
+        self._start_at_the_top()
         body = self._body(picture, focused)
         title = self._title(picture, focused, state.header.simulated)
         self.paint([title, *body], self.place.rect.width)
@@ -138,14 +141,16 @@ class Pane(Painted):
     # what the operator does
 
     def move(self, by: int) -> None:
-        """The cursor by so many rows; where nothing can be selected, the picture by so many lines."""
-        rows = self.rows
-        if not rows:
-            self.scroll_top = max(0, min(self.scroll_top + by, self._scroll_max(self._picture)))
-            return
-        at = rows.index(self.cursor) if self.cursor in rows else self._at
-        self._at = max(0, min(at + by, len(rows) - 1))
-        self.cursor = rows[self._at]
+        """The cursor to the next row (`by` 1) or the one before (-1); where none is near, the picture by a line."""
+        self._go(self._window.step(self.cursor, by))
+
+    def page(self, by: int) -> None:
+        """The picture by so many screenfuls; the cursor stays in sight where there is a row."""
+        self._go(self._window.page(self.cursor, by))
+
+    def end(self, by: int) -> None:
+        """To the very first line (`by` -1) or the very last (1), the cursor on the first or last row."""
+        self._go(self._window.end(by))
 
     def toggle_mark(self) -> None:
         if self.cursor is not None:
@@ -195,21 +200,35 @@ class Pane(Painted):
         self.cursor = rows[self._at] if rows and (focused or before is not None) else None
         return self.cursor != before
 
-    def _scroll_max(self, picture: Picture) -> int:
-        return max(0, len(picture.lines) - self.place.content_height)
+    @property
+    def _window(self) -> Window:
+        picture = self._picture
+        return Window(
+            picture.rows, len(picture.lines), picture.header_lines, self.place.content_height, self.scroll_top
+        )
 
-    def _scroll(self, picture: Picture) -> int:
-        """The first line shown below the header, so that the whole row of the cursor is in sight."""
-        head, height = picture.header_lines, self.place.content_height
-        top = max(0, min(self.scroll_top, self._scroll_max(picture)))
-        lines = [at for at, row in enumerate(picture.rows) if row == self.cursor and row is not None]
-        if lines and lines[0] >= head:
-            top = max(top, lines[-1] - height + 1)
-            top = min(top, lines[0] - head)
-        return max(0, top)
+    def _go(self, to: tuple[str | None, int | None]) -> None:
+        """`to`: the row, and the line the picture is scrolled to (None = wherever the row is in sight)."""
+        self.cursor, top = to[0] or self.cursor, to[1]
+        self._at = self.rows.index(self.cursor) if self.cursor in self.rows else self._at
+        self._left = None
+        if top is not None:
+            self.scroll_top, self._left = top, (self.cursor, self.place.rect)
+
+    def _start_at_the_top(self) -> None:
+        """In a place it had not before, a cursor nobody has moved yet must not hide what stands above it."""
+        place = (self.cursor is None, self.place.rect)
+        if place != self._stood and self.cursor in (None, *self.rows[:1]):
+            self.scroll_top, self._left = 0, (self.cursor, self.place.rect)
+        self._stood = place
+
+    def _scroll(self) -> int:
+        """The first line shown below the header: the row of the cursor in sight, unless it was scrolled away from."""
+        row = None if self._left == (self.cursor, self.place.rect) else self.cursor
+        return self._window.top_for(row)
 
     def _body(self, picture: Picture, focused: bool) -> list[Line]:
-        self.scroll_top = self._scroll(picture)
+        self.scroll_top = self._scroll()
         head = picture.header_lines
         shown = [*range(head), *range(head + self.scroll_top, len(picture.lines))][: self.place.content_height]
         edge = self.place.edge
@@ -226,13 +245,12 @@ class Pane(Painted):
 
     def _title(self, picture: Picture, focused: bool, simulated: bool) -> Line:
         module = self.module
-        right = [Span(picture.note, picture.note_style)] if picture.note else []
-        hidden = len(picture.lines) - self.place.content_height
-        if hidden > 0:
-            below = hidden - self.scroll_top
-            right.insert(0, Span(f"{below} more ↓" if below else "end ↑", "dim"))
-        if self.filter:
-            right.insert(0, Span(f"/{self.filter}", "warn"))
+        note = [Span(picture.note, picture.note_style)] if picture.note else []
+        view = [Span(module.MODES[self.mode % len(module.MODES)], "key")] if self.mode % len(module.MODES) else []
+        known = [*view, *note] if picture.note_style == "dim" else [*note, *view]
+        found = [Span(f"/{self.filter}", "warn")] if self.filter else []
+        hidden = self._window.hidden_words()
+        right = [*found, *([Span(hidden, "key")] if hidden else []), *known]
         width = self.place.rect.width - bool(self.place.edge)
         line = rule(width, module.KEY, module.TITLE, right, focused=focused, simulated=simulated)
         if self.place.edge:
@@ -251,42 +269,3 @@ class Pane(Painted):
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         event.stop()
         self.post_message(self.Wheeled(self, -1))
-
-
-def rule(width: int, key: str, title: str, right: Sequence[Span], *, focused: bool, simulated: bool) -> Line:
-    """`─1 gpu──── note ─ note ─`. Notes go first, from the left, when it gets narrow; SIMULATED never does."""
-    line_style = "rule.focus" if focused else "rule"
-    left = [Span(RULE, line_style), Span(key, "key"), Span(f" {title} ", "title.focus" if focused else "title")]
-    if simulated:
-        left.append(Span("SIMULATED ", "warn"))
-    notes = list(right)
-    while notes and width_of(left) + sum(width_of([note]) + 3 for note in notes) + 2 > width:
-        notes.pop(0)
-    tail: list[Span] = []
-    for note in notes:
-        tail += [Span(" "), note, Span(" "), Span(RULE, line_style)]
-    fill = max(0, width - width_of(left) - width_of(tail))
-    return (*left, Span(RULE * fill, line_style), *tail)
-
-
-def joined(line: Line, x: int, mark: str) -> Line:
-    """`mark` in cell `x`, if a rule is drawn there: where it meets the rule between the columns."""
-    found: list[Span] = []
-    at = 0
-    for text, style in line:
-        inside = x - at
-        if 0 <= inside < len(text) and text == RULE * len(text):
-            pieces = (Span(text[:inside], style), Span(mark, "rule"), Span(text[inside + 1 :], style))
-            found += [piece for piece in pieces if piece.text]
-        else:
-            found.append(Span(text, style))
-        at += width_of([Span(text)])
-    return tuple(found)
-
-
-def under_cursor(line: Line, width: int) -> Line:
-    """The line on the cursor's ground over the whole width, with a mark before it that needs no colour."""
-    if line and line[0].text.startswith(" "):
-        line = (Span("▌", "key"), Span(line[0].text[1:], line[0].style), *line[1:])
-    marked = [Span(text, f"cursor:{style}") for text, style in line if text]
-    return (*marked, Span(" " * max(0, width - width_of(line)), "cursor:"))

@@ -50,7 +50,15 @@ def move(by: int) -> Callable[[Face], None]:
 
 def page(by: int) -> Callable[[Face], None]:
     def run(face: Face) -> None:
-        face.pane.move(by * max(1, face.pane.place.content_height - 1))
+        face.pane.page(by)
+        face.draw()
+
+    return run
+
+
+def end(by: int) -> Callable[[Face], None]:
+    def run(face: Face) -> None:
+        face.pane.end(by)
         face.draw()
 
     return run

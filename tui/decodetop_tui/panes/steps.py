@@ -65,11 +65,12 @@ def draw(state: State, view: View) -> Picture:
         return page.picture(note_of(state, "steps", view.width))
     capture = reading.captures[0]
     mode = MODES[view.mode % len(MODES)]
+    head = 0
     if view.zoomed:
         _stepzoom.draw(page, reading, view, mode)
     else:
-        _compact(page, capture, view, mode)
-    return page.picture(note_of(state, "steps", view.width, *_note(capture)))
+        head = _compact(page, capture, view, mode)
+    return page.picture(note_of(state, "steps", view.width, *_note(capture)), head)
 
 
 def _empty(reading: StepsReading) -> list[list[Span]]:
@@ -125,11 +126,12 @@ def _note(capture: Capture) -> list[str]:
     ]
 
 
-def _compact(page: Page, capture: Capture, view: View, mode: str) -> None:
+def _compact(page: Page, capture: Capture, view: View, mode: str) -> int:
+    """Returns how many lines stay when the rest scrolls: down to the real and the profiled step."""
     ranks = capture.report.ranks
     if not ranks:
         page.add(INDENT, Span("nothing could be read", "bad"), Span(": " + "; ".join(capture.report.errors)))
-        return
+        return 0
     first = ranks[0]
     room = view.height - len(page.lines)
     problems = coverage_lines(ranks)
@@ -137,9 +139,10 @@ def _compact(page: Page, capture: Capture, view: View, mode: str) -> None:
     legend = _legend(first, mode, view.width, capture.report.accept_length) if believable(first) else []
     full = 2 + len(problems) + len(ranks) + len(legend)
     page.extend(summary(first, apart=room >= full))
+    head = max(0, min(len(page.lines), view.height - 1))
     if not believable(first):
         page.extend(totals_lines(first))
-        return
+        return head
     estimated = estimated_line(first, len(ranks), view.width)
     if estimated and room > full:
         page.add(*estimated)
@@ -151,6 +154,7 @@ def _compact(page: Page, capture: Capture, view: View, mode: str) -> None:
     spare = view.height - len(page.lines) - 2
     if spare > 0:
         page.extend_rows(kernel_rows(page.width, first, spare))
+    return head
 
 
 def _legend_columns(width: int) -> int:

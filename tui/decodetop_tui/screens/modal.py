@@ -15,7 +15,7 @@ from textual.widgets import Input
 from decodetop_tui.cells import width_of
 from decodetop_tui.paint import Line, Span
 from decodetop_tui.painted import Painted, Styles
-from decodetop_tui.pane import under_cursor
+from decodetop_tui.titles import under_cursor
 
 T = TypeVar("T")
 

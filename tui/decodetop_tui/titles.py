@@ -1,0 +1,56 @@
+"""The rule over a pane with its name and notes, and the ground under its cursor. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from decodetop_tui.cells import width_of
+from decodetop_tui.paint import Line, Span
+from decodetop_tui.panes._cells import clean, clip
+
+RULE = "─"
+NOTE_FRAME = 3
+"""Cells around a note: a blank on each side and the rule after it."""
+LEAST_NOTE = 8
+"""A note cut shorter than this says nothing."""
+
+
+def rule(width: int, key: str, title: str, right: Sequence[Span], *, focused: bool, simulated: bool) -> Line:
+    """`─1 gpu──── note ─ note ─`. The last notes go (or are cut) first when it gets narrow; SIMULATED never does."""
+    line_style = "rule.focus" if focused else "rule"
+    left = [Span(RULE, line_style), Span(key, "key"), Span(f" {title} ", "title.focus" if focused else "title")]
+    if simulated:
+        left.append(Span("SIMULATED ", "warn"))
+    room = width - width_of(left) - 2
+    tail: list[Span] = []
+    for text, style in right:
+        free = room - width_of(tail) - NOTE_FRAME
+        note = Span(clip(clean(text), free) if free >= LEAST_NOTE else text, style)
+        if width_of([note]) > free:
+            break
+        tail += [Span(" "), note, Span(" "), Span(RULE, line_style)]
+    fill = max(0, width - width_of(left) - width_of(tail))
+    return (*left, Span(RULE * fill, line_style), *tail)
+
+
+def joined(line: Line, x: int, mark: str) -> Line:
+    """`mark` in cell `x`, if a rule is drawn there: where it meets the rule between the columns."""
+    found: list[Span] = []
+    at = 0
+    for text, style in line:
+        inside = x - at
+        if 0 <= inside < len(text) and text == RULE * len(text):
+            pieces = (Span(text[:inside], style), Span(mark, "rule"), Span(text[inside + 1 :], style))
+            found += [piece for piece in pieces if piece.text]
+        else:
+            found.append(Span(text, style))
+        at += width_of([Span(text)])
+    return tuple(found)
+
+
+def under_cursor(line: Line, width: int) -> Line:
+    """The line on the cursor's ground over the whole width, with a mark before it that needs no colour."""
+    if line and line[0].text.startswith(" "):
+        line = (Span("▌", "key"), Span(line[0].text[1:], line[0].style), *line[1:])
+    marked = [Span(text, f"cursor:{style}") for text, style in line if text]
+    return (*marked, Span(" " * max(0, width - width_of(line)), "cursor:"))
