@@ -24,6 +24,7 @@ COMMANDS = {
     "bench": "measure a server: TTFT, ITL, TPOT, tok/s",
     "steps": "where each decode step's time goes, from a profiler trace",
     "floor": "can this hardware do better: lower bound, gap, verdict",
+    "diagnose": "measure, break down, judge and say what to try next, in one go",
     "report": "everything as markdown",
     "record": "record what the sources say to a tape",
     "replay": "the screen on a tape",

@@ -91,12 +91,7 @@ def _heard(state: State, sources: Sequence[str]) -> bool:
 
 def from_server(server: Server, ask: Ask) -> Ask:
     """What was not asked for, as the server has it. Raises UsageError when its model lies elsewhere."""
-    if not server.model:
-        raise UsageError(f"{server.endpoint} does not say which model it serves", "give --model PATH")
-    try:
-        path = locate(server.model)
-    except DataError as error:
-        raise UsageError(f"{server.endpoint}: {error.message}", error.hint) from error
+    path = ask.model or _path_of(server)
     flags = {flag.name: flag.resolved or flag.requested for flag in server.flags}
     grouped = flags.get("enable_dp_attention") == "true"
     speculates = server.speculative_algorithm is not None
@@ -115,6 +110,15 @@ def from_server(server: Server, ask: Ask) -> Ask:
     }
     changes = {name: value for name, value in found.items() if getattr(ask, name) is None and value is not None}
     return msgspec.structs.replace(ask, **changes)
+
+
+def _path_of(server: Server) -> Path:
+    if not server.model:
+        raise UsageError(f"{server.endpoint} does not say which model it serves", "give --model PATH")
+    try:
+        return locate(server.model)
+    except DataError as error:
+        raise UsageError(f"{server.endpoint}: {error.message}", error.hint) from error
 
 
 def _context(server: Server) -> int | None:

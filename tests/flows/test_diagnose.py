@@ -1,0 +1,168 @@
+"""Diagnose: on a simulated server from the load to the checklist, and each stage on its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from decodetop.bench.reading import Environment, GpuSpan, Metrics, Quantiles, Run
+from decodetop.bench.store import RunStore
+from decodetop.cli import main
+from decodetop.errors import DataError
+from decodetop.floor.hardware import load, named
+from decodetop.flows.diagnose import clocks_of_run, conclude, newest_steps, of_one_stream, of_run, offer, token_ms
+from decodetop.flows.floor import Ask, answer
+from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop.sim.process import SimServer, start_server
+from decodetop.steps.analyse import analyse
+from decodetop.steps.reading import Capture, StepsReport
+from decodetop.steps.store import CaptureStore
+from decodetop.todo.store import TodoStore
+from decodetop.todo.view import todos_of
+
+TESTS = Path(__file__).resolve().parents[1]
+CONFIG = TESTS / "floor" / "configs" / "qwen3-8b.json"
+NOGRAPH = next((TESTS / "captures" / "sglang_tp1_nograph" / "prof_c1").glob("*.gz"))
+EIGHT = next((TESTS / "captures" / "sglang_tp1_graph" / "prof_c8").glob("*.gz"))
+
+
+@pytest.fixture(scope="module")
+def sim() -> Iterator[SimServer]:
+    server = start_server(speed=0.25)
+    yield server
+    server.stop()
+
+
+def diagnose(capsys: pytest.CaptureFixture[str], folder: Path, *words: str) -> tuple[int, Any, str]:
+    config = folder / "config.toml"
+    config.write_text("", "utf-8")
+    code = main([
+        "diagnose", "--model", str(CONFIG), "--gpu", "H200", "--json", *words, "--investigation", str(folder / "inv"),
+        "--config", str(config),
+    ])  # fmt: skip
+    said = capsys.readouterr()
+    return code, json.loads(said.out) if said.out else None, said.err
+
+
+def test_from_the_load_to_the_checklist(
+    tmp_path: Path, sim: SimServer, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DECODETOP_API_KEY", "")
+    code, data, err = diagnose(
+        capsys, tmp_path, "--endpoint", sim.endpoint, "--requests", "2", "--output-tokens", "8", "--input-tokens", "16",
+        "--steps", str(NOGRAPH), "--todos",
+    )  # fmt: skip
+    assert code == 0, err
+    assert [(stage["name"], stage["status"]) for stage in data["stages"]] == [
+        ("measure", "done"), ("steps", "done"), ("judge", "done"), ("checklist", "done"),
+    ]  # fmt: skip
+    assert data["endpoint"] == sim.endpoint
+    run, report = data["run"], data["report"]
+    assert report["plan"]["batch"] == 1 and report["plan"]["context"] == 16 + 4
+    times = run["metrics"]["itl_ms"] or run["metrics"]["tpot_ms"]
+    assert report["t_meas_ms"] == pytest.approx(times["p50"])
+    assert report["moves"] and len(data["todo_ids"]) == len(report["moves"])
+    assert "measure: done, run 1" in err
+    again, data, err = diagnose(
+        capsys, tmp_path, "--endpoint", sim.endpoint, "--run", "1", "--steps", str(NOGRAPH), "--todos"
+    )
+    assert again == 0 and data["todo_ids"] == [], "the same moves are open already"
+    assert data["stages"][0] == {"name": "measure", "status": "skipped", "words": data["stages"][0]["words"]}
+    assert data["report"]["t_meas_ms"] == report["t_meas_ms"]
+
+
+def quantiles(value: float) -> Quantiles:
+    return Quantiles(n=100, mean=value, p50=value, p90=value, p99=value)
+
+
+def a_run(sim_run: Run, **changes: Any) -> Run:
+    return msgspec.structs.replace(sim_run, **changes)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory, sim: SimServer) -> Run:
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "config.toml").write_text("", "utf-8")
+    main([
+        "bench", "run", "single", "--endpoint", sim.endpoint, "--requests", "2", "--output-tokens", "8",
+        "--input-tokens", "16", "--json", "--investigation", str(folder), "--config", str(folder / "config.toml"),
+    ])  # fmt: skip
+    store = RunStore(folder)
+    try:
+        return store.get(1)
+    finally:
+        store.close()
+
+
+def metrics(base: Run, **changes: Any) -> Run:
+    found: Metrics = msgspec.structs.replace(base.metrics, **changes)
+    return a_run(base, metrics=found)
+
+
+def test_time_per_token(stored: Run) -> None:
+    assert token_ms(metrics(stored, itl_ms=quantiles(5.1), tpot_ms=quantiles(5.2))) == 5.1
+    assert token_ms(metrics(stored, itl_ms=None, tpot_ms=quantiles(5.2))) == 5.2
+    assert token_ms(metrics(stored, itl_ms=None, tpot_ms=None)) is None
+
+
+def test_what_was_asked_for_goes_before_the_run(stored: Run) -> None:
+    run = metrics(stored, itl_ms=quantiles(5.1), accept_length=3.8)
+    ask = of_run(Ask(), run)
+    assert (ask.token_ms, ask.accept_length, ask.batch, ask.context) == (5.1, 3.8, 1, 20)
+    asked = of_run(Ask(token_ms=4.0, accept_length=2.0, context=9), run)
+    assert (asked.token_ms, asked.accept_length, asked.context) == (4.0, 2.0, 9)
+    two = a_run(run, plan=msgspec.structs.replace(run.plan, streams=2))
+    with pytest.raises(DataError, match="has 2 streams"):
+        of_run(Ask(), two)
+
+
+def test_the_newest_capture_of_one_stream(tmp_path: Path) -> None:
+    assert newest_steps(tmp_path)[0] is None
+    store = CaptureStore(tmp_path)
+    store.add(Capture(id="a", made_wall_ns=1, files=(str(NOGRAPH),), report=analyse([NOGRAPH])))
+    steps, words = newest_steps(tmp_path)
+    assert steps is not None and "capture a" in words
+    kept, stage = of_one_stream(steps, words)
+    assert kept is steps and stage.status == "done"
+    eight, stage = of_one_stream(analyse([EIGHT]), "x")
+    assert eight is None and stage.status == "skipped" and "batch of 8" in stage.words
+    assert of_one_stream(StepsReport(), "x")[0] is None
+
+
+def test_clocks_are_those_of_the_load(stored: Run) -> None:
+    spans = (
+        GpuSpan(index=0, n=9, utilization_percent_mean=1.0, sm_clock_mhz_mean=345.0),
+        GpuSpan(index=1, n=9, utilization_percent_mean=99.0, sm_clock_mhz_mean=1200.4, mem_clock_mhz_mean=3201.0),
+    )
+    run = a_run(stored, environment=Environment(decodetop="x", gpus=spans))
+    gpus = GpuReading(gpus=tuple(Gpu(index=at, sm_clock_max_mhz=1980, mem_clock_max_mhz=3201) for at in (0, 1)))
+    clocks = clocks_of_run(run, gpus)
+    assert clocks is not None and (clocks.sm, clocks.sm_max, clocks.memory) == (1200, 1980, 3201)
+    assert clocks_of_run(run, None) is None
+
+
+def test_moves_become_items_with_hypothesis_and_effect(tmp_path: Path, stored: Run) -> None:
+    run = metrics(stored, itl_ms=quantiles(19.347), accept_length=None)
+    report = conclude(
+        Ask(model=CONFIG), named("H200", load()), server=None, steps=analyse([NOGRAPH]), run=run, gpus=None
+    )
+    assert report.verdict is not None and report.verdict.id == "host_bound"
+    ids = offer(report, tmp_path, 5)
+    assert len(ids) == len(report.moves) > 0
+    todos = todos_of(TodoStore(tmp_path).read().items)
+    first = todos[0]
+    assert first.id == ids[0] and "remove --disable-cuda-graph" in first.content
+    assert first.hypothesis == report.verdict.sentence and "of the step" in (first.expected or "")
+    assert first.priority == "high" and "may fail at start" in (first.notes or "")
+    assert offer(report, tmp_path, 6) == ()
+
+
+def test_without_a_verdict_worth_a_move_nothing_is_added(tmp_path: Path) -> None:
+    report = answer(Ask(model=CONFIG), named("H200", load()))
+    bare = msgspec.structs.replace(report, moves=())
+    assert offer(bare, tmp_path, 5) == ()
