@@ -90,7 +90,6 @@ def _rank(trace: Trace, process: Process, grammar: segment.Grammar | None, table
     rank = process.tag if process.tag is not None else rank_of(trace.path)
     return Figures(
         trace=trace,
-        names=names,
         labels=labels,
         windows=windows,
         sums=sums,

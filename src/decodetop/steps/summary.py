@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 
 from decodetop.steps.choose import Choice, Window, stages
-from decodetop.steps.context import NameTable
 from decodetop.steps.kinds import UNKNOWN
 from decodetop.steps.reading import (
     GROUPS,
@@ -41,7 +40,6 @@ class Figures(msgspec.Struct):
     """All that is known of one rank before the ranks are compared."""
 
     trace: Trace
-    names: NameTable
     labels: Labels
     windows: list[Window]
     sums: Sums
