@@ -38,7 +38,8 @@ def report_of(
 
 def server(engine: str = "sglang", version: str = "0.5.15", **flags: str) -> Server:
     named_flags = tuple(Flag(name=name, requested=value) for name, value in flags.items())
-    return Server(endpoint="http://x", engine=engine, version=version, flags=named_flags)  # type: ignore[arg-type]
+    command = ("python", "-m", "server")
+    return Server(endpoint="http://x", engine=engine, version=version, flags=named_flags, command=command)  # type: ignore[arg-type]
 
 
 def offered(
@@ -79,7 +80,9 @@ def test_graphs_that_are_off_are_the_first_move() -> None:
 
 def test_without_a_server_the_trace_s_engine_chooses() -> None:
     ids, _ = offered(report_of("host_bound", gap={"idle": 14.4}), None, engine="vllm")
-    assert ids["graphs-on"] == "remove --enforce-eager"
+    assert ids["graphs-on"] == "remove --enforce-eager, if it is set"
+    unseen = msgspec.structs.replace(server(), command=())
+    assert "if it is set" in offered(report_of("host_bound", gap={"idle": 14.4}), unseen)[0]["graphs-on"]
 
 
 def test_a_flag_that_is_set_is_left_out() -> None:

@@ -38,6 +38,13 @@ def test_lines() -> None:
     assert any(line.startswith("  1. ") for line in out)
 
 
+def test_no_move_left_says_why_each_is_out() -> None:
+    report = msgspec.structs.replace(report_of(), moves=())
+    out = "\n".join(text.lines(report))
+    assert "no move is left to offer" in out and "left out: " in out
+    assert "left out" not in "\n".join(text.lines(msgspec.structs.replace(report, moves_left_out=())))
+
+
 def test_parts_in_words_sum_to_practice() -> None:
     for report in (report_of(), report_of("qwen3.5-27b", "RTX A6000", None, tp=2, draft_steps=3, verify_tokens=4)):
         assert sum(getattr(report.parts_ms, name) for name in text.PART_WORDS) == pytest.approx(report.t_prac_ms)

@@ -33,7 +33,7 @@ EIGHT = next((TESTS / "captures" / "sglang_tp1_graph" / "prof_c8").glob("*.gz"))
 
 @pytest.fixture(scope="module")
 def sim() -> Iterator[SimServer]:
-    server = start_server(speed=0.25)
+    server = start_server(graphs=False)
     yield server
     server.stop()
 

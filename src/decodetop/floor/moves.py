@@ -100,13 +100,11 @@ def _of_engine(entry: Entry, engine: str | None) -> bool:
 
 def _why_not(entry: Entry, facts: frozenset[str], server: Server | None) -> str | None:
     """The reason a move is left out; None = it is offered."""
-    flags = {} if server is None else {flag.name: flag.resolved or flag.requested for flag in server.flags}
+    flags = _flags(server)
     if entry.sets and all(str(flags.get(name, "")).lower() == value for name, value in entry.sets.items()):
         return "already set"
-    if entry.clears and server is not None and not any(_is_on(flags.get(name)) for name in entry.clears):
+    if entry.clears and _told(server) and not any(_is_on(flags.get(name)) for name in entry.clears):
         return f"--{entry.clears[0].replace('_', '-')} is not set"
-    if entry.clears and server is None and "graphs_on" in facts and entry.id == "graphs-on":
-        return WORDS["graphs_off"][1]
     missing = next((fact for fact in entry.needs if fact not in facts), None)
     if missing is not None:
         return WORDS[missing][1]
@@ -117,6 +115,16 @@ def _why_not(entry: Entry, facts: frozenset[str], server: Server | None) -> str 
     if entry.until is not None and version is not None and _older(entry.until, version):
         return f"gone after {entry.until}: this is {version}"
     return None
+
+
+def _flags(server: Server | None) -> dict[str, str | None]:
+    """What the server runs with, else what it was started with."""
+    return {} if server is None else {flag.name: flag.resolved or flag.requested for flag in server.flags}
+
+
+def _told(server: Server | None) -> bool:
+    """Whether the server's command line is known: without it a flag that is not listed may be set all the same."""
+    return server is not None and bool(server.command)
 
 
 def _is_on(value: str | None) -> bool:
@@ -140,7 +148,7 @@ def _move(entry: Entry, report: FloorReport, server: Server | None) -> Move:
     title, effort, set_words = entry.title, entry.effort, entry.set
     if server is None and entry.engine is not None:
         title = f"{ENGINE_NAMES.get(entry.engine, entry.engine)}: {title}"
-    if server is None and entry.clears and entry.id != "graphs-on":
+    if entry.clears and not any(_is_on(_flags(server).get(name)) for name in entry.clears):
         set_words = f"{set_words}, if it is set"
     version = None if server is None else server.version
     if entry.since is not None and version is not None and _older(version, entry.since):

@@ -133,9 +133,11 @@ def move_line(move: Move) -> str:
 
 
 def _move_lines(report: FloorReport) -> list[str]:
-    if not report.moves:
-        return []
-    out = ["", "next moves, the best for their effort first"]
+    out: list[str] = []
+    if report.moves:
+        out += ["", "next moves, the best for their effort first"]
+    elif report.moves_left_out:
+        out += ["", "no move is left to offer"]
     for at, move in enumerate(report.moves, 1):
         out.append(f"  {at}. {move_line(move)}")
         out += [f"     trade: {plain(move.trade)}"] if move.trade else []
