@@ -74,12 +74,12 @@ def screen_text(face: Face) -> list[str]:
 async def desk(
     state: State | None = None, size: tuple[int, int] = (120, 40), settings: Settings | None = None, **more: Any
 ) -> AsyncIterator[Desk]:
-    """`more` goes into the settings; `modules` replaces the panes."""
-    modules = more.pop("modules", PANES)
+    """`more` goes into the settings; `modules` replaces the panes; `piped` and `clock` are the face's."""
+    modules, piped, clock = more.pop("modules", PANES), more.pop("piped", False), more.pop("clock", None)
     more.setdefault("investigation", Path("/nonexistent/investigation"))
     more.setdefault("config_path", Path("/nonexistent/config.toml"))
     feed = FakeFeed(states.box() if state is None else state)
-    face = Face(feed, settings or Settings(**more), modules, fps=0)
+    face = Face(feed, settings or Settings(**more), modules, fps=0, clock=clock, piped=piped)
     async with face.run_test(size=size) as pilot:
         await pilot.pause()
         yield Desk(face, feed, pilot)

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from decodetop.bench.reading import MarkBaseline, StartBench, StopBench
+from decodetop.core.sample import Failure
 from decodetop.core.source import Record, RecordReading, Refresh, ReplayReading, ReplaySpeed, Seek, SetRate
 from decodetop.core.state import State
 from decodetop.server.reading import ChooseServer
@@ -22,6 +23,7 @@ from decodetop_tui.screens.files import PickTrace
 from decodetop_tui.screens.help import Help
 from decodetop_tui.screens.line import AskLine
 from support import states
+from support.clock import ManualClock
 from support.face import desk
 
 
@@ -109,7 +111,7 @@ async def test_space_pauses_a_replay_instead() -> None:
 async def test_refresh_and_rate() -> None:
     async with desk() as d:
         await d.press("r", "+")
-        assert d.sent == [Refresh(), SetRate(factor=0.5)] and "2 Hz" in d.top
+        assert d.sent == [Refresh(), SetRate(factor=0.5)] and "2 Hz" in d.top and "reading every 0.5 s" in d.footer
         await d.press("-", "-")
         assert d.sent[-1] == SetRate(factor=2.0) and "every 2 s" in d.top
         await d.press(*"+" * 9)
@@ -142,6 +144,45 @@ async def test_a_tape_takes_no_command_and_every_key_says_so() -> None:
         assert d.face.zoomed and d.sent == []
 
 
+async def test_over_a_pipe_no_key_asks_for_anything_and_the_footer_offers_none() -> None:
+    async with desk(piped=True) as d:
+        assert "Hz" not in d.top
+        for pane, key in (*(("bench", key) for key in "+-absSpoR"), ("todo", "x"), ("bench", "B")):
+            d.face.focus_pane(pane)
+            await d.press(key)
+            assert not d.face.windowed and "not over --from" in d.footer, key
+        for pane in NAMES:
+            d.face.focus_pane(pane)
+            await d.press("escape", "enter", "r")
+            offered = {word for _, word in hints(d.face, d.face.keymap)}
+            assert not offered & {"add todo", "bench", "tick", "stop", "profile", "open trace", "baseline"}
+        assert d.sent == []
+
+
+async def test_a_pipe_that_ended_leaves_dim_figures_with_their_age() -> None:
+    clock = ManualClock()
+    async with desk(piped=True, clock=clock) as d:
+        await d.show(states.fail(d.feed.latest, "pipe", Failure(kind="lost", message="the pipe ended"), 60))
+        await clock.advance(42)
+        d.face.tick()
+        await d.pilot.pause()
+        text = "\n".join(d.screen())
+        assert "pipe ended 42 s ago: restart decodetop" in text
+        for pane in d.face.panes.values():
+            assert "old" in "".join(span.text for span in pane.lines[0]), pane.pane_name
+            styles = {span.style for line in pane.lines[1:] for span in line if span.text.strip("│▌ ")}
+            assert {style.removeprefix("cursor:") for style in styles} <= {"dim"}, pane.pane_name
+
+
+async def test_the_header_says_that_the_panes_wait_for_a_window() -> None:
+    async with desk(size=(80, 24)) as d:
+        assert "PAUSED" not in d.screen()[0]
+        await d.press("a")
+        assert "PAUSED" in d.screen()[0]
+        await d.press("escape")
+        assert "PAUSED" not in d.screen()[0]
+
+
 async def test_filter_narrows_the_pane_and_escape_takes_it_away() -> None:
     async with desk() as d:
         await d.press("3", "/")
@@ -159,7 +200,9 @@ async def test_view_cycles_the_modes_of_the_pane() -> None:
         assert len(modes) > 1
         for mode in (*range(1, len(modes)), 0):
             await d.press("v")
-            assert d.face.pane.mode == mode
+            assert d.face.pane.mode == mode and f"gpu: {modes[mode]}" in d.footer
+            title = "".join(span.text for span in d.face.pane.lines[0])
+            assert (f" {modes[mode]} " in title) == (mode > 0)
 
 
 async def test_mark_toggles_the_row() -> None:
@@ -232,6 +275,18 @@ async def test_bench_starts_the_preset_under_the_cursor() -> None:
         assert d.face.focused_name == "bench"
         await d.press("j", "enter")
         assert d.sent == [StartBench(preset="sweep")]
+
+
+async def test_b_and_enter_start_a_preset_wherever_the_cursor_was() -> None:
+    async with desk() as d:
+        await d.press("4", "G")
+        assert (d.face.pane.cursor or "").startswith("run:")
+        await d.press("1", "b", "enter")
+        (command,) = d.sent
+        assert isinstance(command, StartBench) and f"preset:{command.preset}" == d.face.pane.cursor
+    async with desk(states.bare()) as d:
+        await d.press("b")
+        assert d.face.focused_name == "bench" and not d.face.zoomed
 
 
 async def test_a_second_benchmark_is_not_started() -> None:

@@ -6,7 +6,9 @@ import os
 from collections.abc import Mapping
 
 from decodetop.config import Settings
+from decodetop.core.clock import SystemClock
 from decodetop.core.feed import Feed
+from decodetop.core.pipe import PipeSource
 from decodetop.errors import DecodetopError
 from decodetop_tui import terminal
 from decodetop_tui.face import Face
@@ -35,7 +37,7 @@ def run(feed: Feed, settings: Settings) -> int:
     Raises UsageError where there is no terminal, and what ended the feed if that was one of ours. 1 = something broke.
     """
     terminal.require(os.environ)
-    app = Face(feed, settings, PANES)
+    app = Face(feed, settings, PANES, clock=SystemClock(), piped=isinstance(feed.source, PipeSource))
     signalled: list[int] = []
 
     def leave(number: int) -> None:

@@ -13,6 +13,7 @@ from textual.app import App, ComposeResult
 from textual.geometry import Size
 
 from decodetop.config import Settings, default_config_path
+from decodetop.core.clock import Clock
 from decodetop.core.sample import Command, Notice
 from decodetop.core.state import State
 from decodetop_tui import keymap, keys, terminal, theme
@@ -36,7 +37,7 @@ def theme_folder(settings: Settings) -> Path:
 
 
 class Face(App[int], inherit_bindings=False):
-    """`fps` 0 draws only when `show_state` is called."""
+    """`fps` 0 draws only when `show_state` is called. `piped`: the samples are another box's, no command gets there."""
 
     CSS = f"""
     Screen {{ overflow: hidden; background: $background; }}
@@ -54,6 +55,8 @@ class Face(App[int], inherit_bindings=False):
         modules: Mapping[str, PaneModule],
         *,
         fps: float = FRAMES_PER_SECOND,
+        clock: Clock | None = None,
+        piped: bool = False,
     ) -> None:
         self.themes = theme.find(theme_folder(settings))
         chosen, self._theme_word = self.themes.pick(
@@ -64,7 +67,9 @@ class Face(App[int], inherit_bindings=False):
         # how NO_COLOR is kept is settled when Textual's app is made: a theme of attributes must be known by then
         super().__init__(driver_class=terminal.sparing(self.thrift), ansi_color=chosen.ansi or None)
         self.settings = settings
-        self.lookout = Lookout(feed)
+        self.lookout = Lookout(feed, clock)
+        self.piped = piped
+        self.paused = False
         self.focused_name = NAMES[0]
         self.zoomed = False
         self.factor = 1.0
@@ -80,6 +85,11 @@ class Face(App[int], inherit_bindings=False):
     @property
     def panes(self) -> Mapping[str, Pane]:
         return self.stage.panes
+
+    @property
+    def period_s(self) -> float:
+        """The probes' period in force."""
+        return self.settings.rate_s * self.factor
 
     @property
     def pane(self) -> Pane:
@@ -100,9 +110,12 @@ class Face(App[int], inherit_bindings=False):
         """Open a window over the dashboard; `use` gets its answer, then what changed meanwhile is drawn."""
 
         def done(answer: T | None) -> None:
+            self.paused = False
             use(answer)
             self.draw()
 
+        self.paused = True
+        self.draw()
         self.push_screen(screen, done)
 
     def perform(self, action: keymap.Action) -> None:
@@ -184,8 +197,9 @@ class Face(App[int], inherit_bindings=False):
             return
         situation = Situation(
             frozen=self.lookout.frozen,
+            paused=self.paused,
             readonly=self.settings.readonly,
-            period_s=self.settings.rate_s * self.factor,
+            period_s=None if self.piped else self.period_s,
             help_key=self.keymap.first("help"),
         )
         self.stage.draw(self.lookout.state, situation, self.cells, self.focused_name, self.zoomed)

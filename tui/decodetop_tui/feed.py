@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from decodetop.core.clock import SECOND_NS
+from msgspec.structs import replace
+
+from decodetop.core.clock import SECOND_NS, Clock
 from decodetop.core.sample import Command, Notice
 from decodetop.core.source import ReplayReading
 from decodetop.core.state import Past, State
@@ -34,8 +36,11 @@ class Toast(NamedTuple):
 class Lookout:
     """`state` is what is drawn. Frozen, it stays while the feed goes on."""
 
-    def __init__(self, feed: FeedLike) -> None:
-        self._feed = feed
+    def __init__(self, feed: FeedLike, clock: Clock | None = None) -> None:
+        """`clock` tells how old the last figures are when no sample comes any more: then nothing else does."""
+        self._feed, self._clock = feed, clock
+        self._ended_ns: int | None = None
+        self._drawn: tuple[State, int] = (feed.latest, 0)
         self.state = feed.latest
         self.frozen = False
         self.toast: Toast | None = None
@@ -53,14 +58,17 @@ class Lookout:
 
     def look(self) -> bool:
         """Take the newest state; False when there is nothing new to draw."""
-        if self.frozen or self._feed.latest is self.state:
+        newest, passed_ns = self._feed.latest, self._since_the_end_ns()
+        if self.frozen or (newest is self._drawn[0] and passed_ns == self._drawn[1]):
             return False
-        self.state = self._feed.latest
+        self._drawn = (newest, passed_ns)
+        self.state = replace(newest, now_ns=newest.now_ns + passed_ns) if passed_ns else newest
         return True
 
     def show(self, state: State) -> None:
         """Draw this one (tests, and a feed that is not asked)."""
         self.state = state
+        self._drawn = (state, 0)
 
     def hear(self) -> bool:
         """Take the notices since the last call; True if one of them asks for the bell. The newest is shown."""
@@ -77,11 +85,23 @@ class Lookout:
 
     def say(self, notice: Notice) -> None:
         """Show a word for a while."""
-        self.toast = Toast(notice, self.live.now_ns + int(TOAST_S[notice.level] * SECOND_NS))
+        self.toast = Toast(notice, self._now_ns + int(TOAST_S[notice.level] * SECOND_NS))
 
     def fade(self) -> bool:
         """Take the toast away when its time is over; True if it went."""
-        if self.toast is None or self.live.now_ns < self.toast.until_ns:
+        if self.toast is None or self._now_ns < self.toast.until_ns:
             return False
         self.toast = None
         return True
+
+    @property
+    def _now_ns(self) -> int:
+        return self.live.now_ns + self._since_the_end_ns()
+
+    def _since_the_end_ns(self) -> int:
+        """Whole seconds, in ns, since the pipe was seen to have ended."""
+        if self._clock is None or self.live.lane("pipe").failure is None:
+            return 0
+        if self._ended_ns is None:
+            self._ended_ns = self._clock.now_ns()
+        return (self._clock.now_ns() - self._ended_ns) // SECOND_NS * SECOND_NS

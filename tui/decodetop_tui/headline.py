@@ -19,11 +19,15 @@ GAP = 2
 
 
 class Situation(NamedTuple):
-    """What the frame says beside the state. `period_s` is the probes' period in force."""
+    """What the frame says beside the state. `period_s` is the probes' period in force, None where it is not ours.
+
+    `paused`: a window is open, and the panes below it wait.
+    """
 
     frozen: bool = False
+    paused: bool = False
     readonly: bool = False
-    period_s: float = 1.0
+    period_s: float | None = 1.0
     help_key: str = "?"
 
 
@@ -144,6 +148,8 @@ def _right_parts(state: State, situation: Situation) -> list[Part]:
         parts.append(Part(10, (Span(_replay_words(replay), "warn"),)))
     elif situation.frozen:
         parts.append(Part(10, (Span("FROZEN", "warn"),)))
+    if situation.paused and not situation.frozen:
+        parts.append(Part(10, (Span("PAUSED", "warn"),)))
     record = state.last("record", RecordReading)
     if record is not None and record.path is not None and record.since_ns is not None:
         length = words.duration(max(0, state.now_ns - record.since_ns) / SECOND_NS)
@@ -151,7 +157,7 @@ def _right_parts(state: State, situation: Situation) -> list[Part]:
     if situation.readonly:
         parts.append(Part(4, (Span("readonly", "dim"),)))
     parts.append(Part(8, (Span(words.clock_time(state.wall_ns)),)))
-    if replay is None:
+    if replay is None and situation.period_s is not None:
         parts.append(Part(2, (Span(_rate_words(situation.period_s), "dim"),)))
     parts.append(Part(4, (Span(situation.help_key, "key"), Span("help", "dim"))))
     return parts
@@ -179,8 +185,14 @@ def _broken_line(state: State) -> Line | None:
         failure = state.lane(source).failure
         if failure is not None:
             hint = (Span(f"  {failure.hint}", "dim"),) if failure.hint else ()
-            return (Span(f"✗ {failure.message}", "bad"), *hint)
+            return (Span(f"✗ {_ended_words(state) if source == 'pipe' else failure.message}", "bad"), *hint)
     return None
+
+
+def _ended_words(state: State) -> str:
+    since_ns = state.lane("pipe").failure_since_ns
+    ago = words.duration((state.now_ns - (state.now_ns if since_ns is None else since_ns)) / SECOND_NS)
+    return f"pipe ended {ago} ago: restart decodetop"
 
 
 def _failing_line(state: State, width: int) -> Line | None:

@@ -67,8 +67,8 @@ _LOOK = (
     Action("mark", ("m",), "mark row", "mark or unmark the row", "look", look.mark, _has_rows),
     Action("freeze", ("space",), "freeze", "stop drawing, not measuring; replay: pause", "look", look.freeze),
     Action("refresh", ("r",), "refresh", "read every source now", "look", look.refresh),
-    Action("faster", ("+",), "faster", "read more often; replay: play faster", "look", look.rate(1)),
-    Action("slower", ("-",), "slower", "read less often; replay: play slower", "look", look.rate(-1)),
+    Action("faster", ("+",), "faster", "read more often; replay: play faster", "look", look.rate(1), replay.here),
+    Action("slower", ("-",), "slower", "read less often; replay: play slower", "look", look.rate(-1), replay.here),
     Action("theme", ("T",), "next theme", "night, paper, okabe, mono, ansi and your own", "look", look.next_theme),
 )
 
@@ -101,9 +101,10 @@ _WORK = (
         "bench",
         ("b",),
         "bench panel",
-        "focus it; Enter starts the preset chosen",
+        "focus it on a preset; Enter starts it",
         "bench",
-        look.to_pane("bench"),
+        bench.panel,
+        replay.here,
         footer=65,
         word="bench",
     ),

@@ -20,7 +20,7 @@ from decodetop_tui.layout import Place, Rect, Want
 from decodetop_tui.paint import Line, Picture, Span, View
 from decodetop_tui.painted import Painted, Styles
 from decodetop_tui.scroll import Window
-from decodetop_tui.titles import joined, rule, under_cursor
+from decodetop_tui.titles import faded, joined, rule, under_cursor
 
 log = logging.getLogger("decodetop.face")
 
@@ -106,7 +106,7 @@ class Pane(Painted):
         picture = self._draw(state, view)
         if self._settle_cursor(picture, focused):
             picture = self._draw(state, self._view(focused, zoomed))
-        self._picture = picture
+        self._picture = picture = faded(picture, state, self.module.SOURCES)
         self._start_at_the_top()
         body = self._body(picture, focused)
         title = self._title(picture, focused, state.header.simulated)

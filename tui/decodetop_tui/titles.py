@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from decodetop.core import words
+from decodetop.core.clock import SECOND_NS
+from decodetop.core.state import State
 from decodetop_tui.cells import width_of
-from decodetop_tui.paint import Line, Span
+from decodetop_tui.paint import Line, Picture, Span
 from decodetop_tui.panes._cells import clean, clip
 
 RULE = "─"
@@ -31,6 +34,16 @@ def rule(width: int, key: str, title: str, right: Sequence[Span], *, focused: bo
         tail += [Span(" "), note, Span(" "), Span(RULE, line_style)]
     fill = max(0, width - width_of(left) - width_of(tail))
     return (*left, Span(RULE * fill, line_style), *tail)
+
+
+def faded(picture: Picture, state: State, sources: Sequence[str]) -> Picture:
+    """The picture as it is; dim and with its age when the pipe has ended and none of it is true any more."""
+    if state.lane("pipe").failure is None:
+        return picture
+    seen = [t_ns for t_ns in (state.lane(source).last_t_ns for source in sources) if t_ns is not None]
+    note = f"{words.duration((state.now_ns - max(seen)) / SECOND_NS)} old" if seen else picture.note
+    lines = tuple(tuple(Span(text, "dim") for text, _ in line) for line in picture.lines)
+    return picture._replace(lines=lines, note=note, note_style="warn")
 
 
 def joined(line: Line, x: int, mark: str) -> Line:

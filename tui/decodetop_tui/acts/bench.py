@@ -17,6 +17,21 @@ RUN = "run:"
 """How the bench pane's row ids begin."""
 
 
+def panel(face: Face) -> None:
+    """Focus it with the cursor on a preset, the one used last; there already: zoom, and back."""
+    pane = face.panes["bench"]
+    on_preset = (pane.cursor or "").startswith(PRESET)
+    if face.focused_name == "bench" and on_preset:
+        face.set_zoom(not face.zoomed)
+        return
+    seen = face.lookout.live.last("bench", BenchReading)
+    names = [] if seen is None else [preset.name for preset in seen.presets]
+    if names and not on_preset:
+        used = next((run.plan.preset for run in seen.runs if run.plan.preset in names), names[0]) if seen else names[0]
+        pane.cursor = f"{PRESET}{used}"
+    face.focus_pane("bench")
+
+
 def running(face: Face) -> bool:
     seen = face.lookout.live.last("bench", BenchReading)
     return seen is not None and seen.progress is not None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from decodetop.server.reading import ServerReading
 from decodetop.steps.reading import StepsReading
-from decodetop_tui.acts import bench, server, steps
+from decodetop_tui.acts import bench, replay, server, steps
 
 if TYPE_CHECKING:
     from decodetop_tui.face import Face
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def enter(face: Face) -> None:
     row = face.pane.cursor or ""
     name = face.focused_name
-    if face.lookout.replaying is not None:
-        face.set_zoom(True)  # a tape takes no command
+    if replay.watching(face) is not None:
+        face.set_zoom(True)
     elif name == "bench" and row.startswith(bench.PRESET):
         bench.start(face, row.removeprefix(bench.PRESET))
     elif name == "steps" and _no_capture(face):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from decodetop.core.source import Refresh, ReplaySpeed, SetRate
+from decodetop_tui.acts import replay
 from decodetop_tui.layout import NAMES
 from decodetop_tui.screens.choose import Choice, Choose
 from decodetop_tui.screens.help import Help
@@ -87,7 +88,8 @@ def freeze(face: Face) -> None:
 
 
 def refresh(face: Face) -> None:
-    face.submit(Refresh())
+    if replay.here(face) is None:
+        face.submit(Refresh())
     face.redraw()
 
 
@@ -98,12 +100,19 @@ def rate(by: int) -> Callable[[Face], None]:
         if face.lookout.replaying is not None:
             face.replay_speed = _next(SPEEDS, face.replay_speed, by)
             face.submit(ReplaySpeed(speed=face.replay_speed))
+            face.say(f"playing at {face.replay_speed:g} times real time")
             return
         face.factor = _next(RATES, face.factor, -by)
         face.submit(SetRate(factor=face.factor))
+        face.say(f"reading {rate_words(face.period_s)}")
         face.draw()
 
     return run
+
+
+def rate_words(period_s: float) -> str:
+    """`every 0.5 s`."""
+    return f"every {period_s:g} s"
 
 
 def _next(steps: tuple[float, ...], now: float, by: int) -> float:
@@ -112,7 +121,9 @@ def _next(steps: tuple[float, ...], now: float, by: int) -> float:
 
 
 def view(face: Face) -> None:
-    face.pane.mode = (face.pane.mode + 1) % max(1, len(face.pane.module.MODES))
+    modes = face.pane.module.MODES
+    face.pane.mode = (face.pane.mode + 1) % max(1, len(modes))
+    face.say(f"{face.pane.module.TITLE}: {modes[face.pane.mode]}")
     face.draw()
 
 

@@ -17,13 +17,24 @@ def in_replay(face: Face) -> str | None:
     return None if face.lookout.replaying is not None else "works in a replay (decodetop replay TAPE)"
 
 
+def watching(face: Face) -> str | None:
+    """Why nothing but looking is possible here: no engine takes a command."""
+    if face.lookout.replaying is not None:
+        return "this is a tape; it can only be watched"
+    return here(face)
+
+
+def here(face: Face) -> str | None:
+    """Why what works in a tape too does not work: the engine is on another box."""
+    return "not over --from; do it on the box itself" if face.piped else None
+
+
 def live(when: When | None = None) -> When:
-    """`when`, but never in a replay: a tape takes no command and would say nothing."""
+    """`when`, but never in a replay or over --from: no command gets through."""
 
     def check(face: Face) -> str | None:
-        if face.lookout.replaying is not None:
-            return "this is a tape; it can only be watched"
-        return when(face) if when is not None else None
+        why = watching(face)
+        return when(face) if why is None and when is not None else why
 
     return check
 
