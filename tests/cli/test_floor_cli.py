@@ -15,6 +15,14 @@ CONFIGS = TESTS / "floor" / "configs"
 TRACE = next((TESTS / "captures" / "sglang_tp1_graph" / "prof_c1").glob("*.gz"))
 
 
+@pytest.fixture(autouse=True)
+def _nothing_of_this_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings, calibration or server of whoever runs the tests."""
+    monkeypatch.setenv("DECODETOP_INVESTIGATION", str(tmp_path / "investigation"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("DECODETOP_ENDPOINT", raising=False)
+
+
 def floor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any, str]:
     code = main(["floor", *words, "--json"])
     said = capsys.readouterr()
@@ -131,3 +139,16 @@ def test_without_a_gpu_the_card_has_to_be_named(
     monkeypatch.setattr(GpuProbe, "read", absent)
     code, _, err = floor(capsys, "--model", str(CONFIGS / "qwen3-8b.json"))
     assert code == 2 and "no GPU" in err and "--gpu NAME" in err
+
+
+def test_a_calibration_is_kept_and_used_for_what_ifs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    base = ("--model", str(CONFIGS / "qwen3-8b.json"), "--gpu", "H200", "--investigation", str(tmp_path))
+    traced = ("--steps", str(TRACE), "--measured-ms", "5.112")
+    _, before, _ = floor(capsys, *base, *traced)
+    code, judged, err = floor(capsys, *base, *traced, "--calibrate")
+    assert code == 0 and str(tmp_path / "calibration.json") in err
+    assert judged["t_prac_ms"] == before["t_prac_ms"], "the step itself is judged by the shipped constants"
+    _, what_if, _ = floor(capsys, *base, "--batch", "8")
+    assert {one["origin"] for one in what_if["constants"]} == {"measured"}
+    code, _, err = floor(capsys, *base, "--calibrate")
+    assert code == 2 and "--steps" in err

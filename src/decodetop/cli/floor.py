@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from pathlib import Path
 
 from decodetop.cli.common import print_json, print_lines
 from decodetop.cli.floor_options import ask_of, card_of, own_options, positive, served_options, steps_of
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SystemClock
 from decodetop.errors import UsageError
-from decodetop.floor import text
-from decodetop.flows.floor import Seen, answer, clocks_of, from_server, look
+from decodetop.floor import calibration, text
+from decodetop.flows.floor import Seen, answer, calibrated, clocks_of, from_server, look
 
 PLAIN_WIDTH = 140
 
@@ -30,24 +31,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--steps", nargs="+", metavar="FILE", help="traces of all ranks, or the JSON of `decodetop steps`"
     )
     own_options(parser)
+    parser.add_argument(
+        "--calibrate", action="store_true", help="keep this box's constants, from --steps, for what-ifs"
+    )
     parser.add_argument("--explain", action="store_true", help="every line of the arithmetic and every assumption")
     parser.add_argument("--json", action="store_true", help="data on stdout")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.calibrate and not args.steps:
+        raise UsageError("--calibrate needs a step breakdown", "give --steps TRACE of all ranks")
     steps = steps_of(args.steps) if args.steps else None
     ask = ask_of(args)
     ask_server, ask_nvml = args.model is None or bool(settings.endpoints), args.gpu == "auto"
     seen = Seen()
     if ask_server or ask_nvml:
-        found = look(SystemClock(), settings.endpoints, api_key(settings), server=ask_server, gpus=ask_nvml)
-        seen = asyncio.run(found)
+        looking = look(SystemClock(), settings.endpoints, api_key(settings), server=ask_server, gpus=ask_nvml)
+        seen = asyncio.run(looking)
     if seen.server is not None:
         ask = from_server(seen.server, ask)
     elif args.model is None:
         raise UsageError("there is no model to judge", "give --model PATH, or start the server on this box")
     card = card_of(args, seen)
-    report = answer(ask, card, steps=steps, server=seen.server, clocks=clocks_of(seen.gpus))
+    if args.calibrate and steps is not None:
+        found = calibrated(ask, card, steps, ", ".join(Path(name).name for name in args.steps))
+        kept = calibration.save(settings.investigation, card.hardware.name, found)
+        print(f"decodetop: constants of {card.hardware.name} kept in {kept}", file=sys.stderr)
+    stored = calibration.load(settings.investigation).get(card.hardware.name)
+    report = answer(ask, card, steps=steps, server=seen.server, clocks=clocks_of(seen.gpus), calibration=stored)
     if args.json:
         print_json(report)
     else:

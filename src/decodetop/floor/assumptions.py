@@ -32,7 +32,7 @@ def assumptions(model: Model, plan: Plan, card: Card, seen: Load, practical: Pra
     out += _speculation(model, plan)
     out += [_constant(one.name, one.value, one.unit, one.origin, one.source) for one in practical.constants]
     out += practical.notes
-    if not any(one.origin == "measured" for one in practical.constants):
+    if not any(one.origin in ("measured", "user") for one in practical.constants):
         out.append("CUDA graphs are on: without them all-reduces and layers cost about three times as much")
     return tuple(out)
 

@@ -39,11 +39,21 @@ class Practice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user measured on this box."""
+    """What the user gave, or what was measured on this box before (the names in `measured`, from `source`)."""
 
     eta: float | None = None
     allreduce_us: float | None = None
     layer_us: float | None = None
+    measured: tuple[str, ...] = ()
+    source: str = ""
+
+    def constant(self, field: str, name: str, unit: str) -> Constant | None:
+        value: float | None = getattr(self, field)
+        if value is None:
+            return None
+        if field in self.measured:
+            return Constant(name=name, value=value, unit=unit, origin="measured", source=f"calibration: {self.source}")
+        return Constant(name=name, value=value, unit=unit, origin="user", source="given")
 
 
 def of(shape: Shape, plan: Plan, card: Card, traced: Traced | None, own: Overrides = Overrides()) -> Practice:
@@ -72,8 +82,9 @@ def collectives(shape: Shape, plan: Plan) -> int:
 
 def _eta(card: Card, own: Overrides) -> Constant:
     name = "share of the bandwidth that kernels reach"
-    if own.eta is not None:
-        return Constant(name=name, value=own.eta, unit="", origin="user", source="given")
+    own_one = own.constant("eta", name, "")
+    if own_one is not None:
+        return own_one
     memory = card.hardware.memory or ""
     value = next((value for kind, value in ETA.items() if memory.startswith(kind)), ETA_UNKNOWN)
     source = f"best kernels on {memory}" if memory else "memory type not known"
@@ -86,13 +97,9 @@ def _allreduce(shape: Shape, plan: Plan, card: Card, own: Overrides, notes: list
     cost = links.allreduce(card.hardware, card.arch, card.pcie_gen, plan.tp, message)
     if cost.beyond_table:
         notes.append(f"all-reduce over {plan.tp} GPUs is beyond the table: the figure for the largest number is taken")
-    us, origin, source = cost.us, "table", cost.source
-    if own.allreduce_us is not None:
-        us, origin, source = own.allreduce_us, "user", "given"
     name = f"one all-reduce over {plan.tp} GPUs ({card.hardware.link})"
-    return Constant(
-        name=name, value=us, unit="us", origin="user" if origin == "user" else "table", source=source
-    ), count
+    table = Constant(name=name, value=cost.us, unit="us", origin="table", source=cost.source)
+    return own.constant("allreduce_us", name, "us") or table, count
 
 
 def _fixed(shape: Shape, plan: Plan, card: Card, traced: Traced | None, own: Overrides) -> tuple[float, Constant]:
@@ -107,20 +114,17 @@ def _fixed(shape: Shape, plan: Plan, card: Card, traced: Traced | None, own: Ove
         return traced.kernels * KERNEL_US / 1e3, constant
     layers = sum((layer.mixer != "none") + (layer.ffn != "none") for layer in shape.layers) / 2
     layers += plan.draft_steps * len(shape.draft)
-    if own.layer_us is not None:
-        us, origin, source = own.layer_us, "user", "given"
-    elif shape.moe is not None:
-        us, origin, source = LAYER_US_MOE, "default", f"{_FITTED}: 45 to 142 us, the lowest is taken"
+    name = "a layer beyond its bytes"
+    constant = own.constant("layer_us", name, "us") or _layer_default(shape, card, name)
+    return layers * constant.value / 1e3, constant
+
+
+def _layer_default(shape: Shape, card: Card, name: str) -> Constant:
+    if shape.moe is not None:
+        us, source = LAYER_US_MOE, f"{_FITTED}: 45 to 142 us, the lowest is taken"
     elif card.arch in ("hopper", "blackwell"):
+        us = LAYER_US_HOPPER
         source = "recordings of SGLang 0.5.15 and vLLM 0.24 with graphs on H200: 35 to 42 us"
-        us, origin = LAYER_US_HOPPER, "default"
     else:
-        us, origin, source = LAYER_US_DENSE, "default", f"{_FITTED}: 54 to 71 us"
-    constant = Constant(
-        name="a layer beyond its bytes",
-        value=us,
-        unit="us",
-        origin="user" if origin == "user" else "default",
-        source=source,
-    )
-    return layers * us / 1e3, constant
+        us, source = LAYER_US_DENSE, f"{_FITTED}: 54 to 71 us"
+    return Constant(name=name, value=us, unit="us", origin="default", source=source)

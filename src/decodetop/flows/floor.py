@@ -12,6 +12,8 @@ from decodetop.core.clock import Clock
 from decodetop.core.engine import Engine, Probe
 from decodetop.core.state import State
 from decodetop.errors import DataError, UsageError
+from decodetop.floor.calibration import Calibration, completed
+from decodetop.floor.calibration import of as calibration_of
 from decodetop.floor.floor import compute
 from decodetop.floor.formats import FORMATS
 from decodetop.floor.hardware import Card
@@ -135,8 +137,12 @@ def answer(
     steps: StepsReport | None = None,
     server: Server | None = None,
     clocks: Clocks | None = None,
+    calibration: Calibration | None = None,
 ) -> FloorReport:
-    """Floor, gap, verdict and moves. Raises UsageError, DataError."""
+    """Floor, gap, verdict and moves. A step that was traced is judged by the shipped constants, not its own.
+
+    Raises UsageError, DataError.
+    """
     if ask.model is None:
         raise UsageError("there is no model to judge", "give --model PATH")
     model = _model(ask.model, ask.weights_dtype, server)
@@ -145,11 +151,24 @@ def answer(
     plan = plan_of(ask, batch)
     measured = measure(plan, token_ms=ask.token_ms, step_ms=ask.step_ms, steps=steps)
     overrides = Overrides(eta=ask.eta, allreduce_us=ask.allreduce_us, layer_us=ask.layer_us)
+    if steps is None:
+        overrides = completed(overrides, calibration, plan.tp)
     report = compute(model, plan, card, traced=traced_of(seen), overrides=overrides)
     if batch is not None and batch != plan.batch:
         note = f"the trace is of a batch of {batch}, the floor of {plan.batch}: they can't be compared"
         report = msgspec.structs.replace(report, errors=(*report.errors, note))
     return offered(judged(report, measured, clocks), card, server, steps.engine if steps is not None else None)
+
+
+def calibrated(ask: Ask, card: Card, steps: StepsReport, source: str) -> Calibration:
+    """The constants of this box by a capture. Raises UsageError, DataError."""
+    if ask.model is None:
+        raise UsageError("there is no model to judge", "give --model PATH")
+    seen = breakdown_of(steps)
+    plan = plan_of(ask, seen.batch if seen is not None else None)
+    measured = measure(plan, token_ms=ask.token_ms, step_ms=ask.step_ms, steps=steps)
+    report = compute(open_model(ask.model, ask.weights_dtype), plan, card, sweep=False)
+    return calibration_of(report, measured, source)
 
 
 def _model(path: Path, weights_dtype: str | None, server: Server | None) -> Model:
