@@ -194,6 +194,33 @@ async def test_filter_narrows_the_pane_and_escape_takes_it_away() -> None:
         assert len(d.face.pane.rows) == 5
 
 
+async def test_a_filter_finds_words_that_are_cut_and_stays_in_sight() -> None:
+    async with desk(size=(80, 24)) as d:
+        await d.press("3", "/")
+        await d.type("bottlenecks")
+        await d.press("enter")
+        assert d.face.pane.rows == ["t1"]
+        await d.press("1")
+        assert "/bottlenecks" in "".join(span.text for span in d.face.panes["todo"].lines[0])
+
+
+@pytest.mark.parametrize(("pane", "word"), [("gpu", "no rows"), ("server", "zoom first"), ("steps", "zoom first")])
+async def test_where_nothing_can_be_filtered_the_key_says_so(pane: str, word: str) -> None:
+    async with desk() as d:
+        d.face.focus_pane(pane)
+        await d.press("/")
+        assert not d.face.windowed and word in d.footer
+        if word == "zoom first":
+            await d.press("enter", "/")
+            assert d.face.windowed
+
+
+async def test_the_columns_of_the_p99_view_say_p99() -> None:
+    async with desk() as d:
+        await d.press("4", "4", "v")
+        assert any("TPOT p99" in line for line in d.screen())
+
+
 async def test_view_cycles_the_modes_of_the_pane() -> None:
     async with desk() as d:
         modes = d.face.pane.module.MODES

@@ -20,7 +20,7 @@ from support.face import Desk, desk
 
 def module(draw: Callable[[State, View], Picture], want: tuple[int, int] = (1, 20), **more: Any) -> SimpleNamespace:
     """A pane of the test's own; it stands in for the checklist."""
-    base = {"TITLE": "own", "KEY": "3", "SOURCES": ("todo",), "MODES": ("all",)}
+    base = {"TITLE": "own", "KEY": "3", "SOURCES": ("todo",), "MODES": ("all",), "FILTER": None}
     return SimpleNamespace(**{**base, **more}, draw=draw, want=lambda state, width: want)
 
 

@@ -22,6 +22,13 @@ def _has_modes(face: Face) -> str | None:
     return None if len(face.pane.module.MODES) > 1 else f"{face.pane.module.TITLE} has one view only"
 
 
+def _can_filter(face: Face) -> str | None:
+    filters = face.pane.module.FILTER
+    if filters is None:
+        return f"{face.pane.module.TITLE} has no rows to narrow"
+    return f"narrows the {filters.what}: zoom first" if filters.zoomed and not face.zoomed else None
+
+
 def _has_rows(face: Face) -> str | None:
     return None if face.pane.cursor is not None else "there is no row to mark"
 
@@ -63,7 +70,7 @@ _MOVE = (
 
 _LOOK = (
     Action("view", ("v",), "next view", "another view of the pane in focus", "look", look.view, _has_modes, 25, "view"),
-    Action("filter", ("/",), "filter", "only rows of the pane that hold a word", "look", look.filter_rows),
+    Action("filter", ("/",), "filter", "only rows that hold a word, cut or not", "look", look.filter_rows, _can_filter),
     Action("mark", ("m",), "mark row", "mark or unmark the row", "look", look.mark, _has_rows),
     Action("freeze", ("space",), "freeze", "stop drawing, not measuring; replay: pause", "look", look.freeze),
     Action("refresh", ("r",), "refresh", "read every source now", "look", look.refresh),

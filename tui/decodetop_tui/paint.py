@@ -31,6 +31,13 @@ class View(NamedTuple):
     marks: frozenset[str] = frozenset()
 
 
+class Filter(NamedTuple):
+    """What `/` narrows in a pane, in words; `zoomed`: only where the pane has the whole screen."""
+
+    what: str
+    zoomed: bool = False
+
+
 class Picture(NamedTuple):
     """`lines` may be more than the view's height: the pane scrolls to keep the cursor's row in sight.
 

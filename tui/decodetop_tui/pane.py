@@ -1,6 +1,6 @@
 """The one pane widget: shows what a pane module draws, keeps its cursor by row id, scrolls to keep it in sight.
 
-What a pane module gives (`PaneModule`): TITLE, KEY, SOURCES, MODES, `draw` and `want`. It draws its content over the
+What a pane module gives (`PaneModule`): TITLE, KEY, SOURCES, MODES, FILTER, `draw`, `want`. It draws its content over the
 whole `view.width`, title row not counted; this widget draws the title rule, paints the selected row and scrolls.
 """
 
@@ -17,7 +17,7 @@ from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Header
 from decodetop.core.state import Lane, State
 from decodetop_tui.layout import Place, Rect, Want
-from decodetop_tui.paint import Line, Picture, Span, View
+from decodetop_tui.paint import Filter, Line, Picture, Span, View
 from decodetop_tui.painted import Painted, Styles
 from decodetop_tui.scroll import Window
 from decodetop_tui.titles import faded, joined, rule, under_cursor
@@ -39,6 +39,9 @@ class PaneModule(Protocol):
 
     @property
     def MODES(self) -> tuple[str, ...]: ...
+
+    @property
+    def FILTER(self) -> Filter | None: ...
 
     def draw(self, state: State, view: View) -> Picture: ...
 

@@ -127,9 +127,7 @@ def _unknown(page: Page, rank: RankSteps) -> None:
 def _kernels(page: Page, rank: RankSteps, view: View) -> None:
     wanted = view.filter.lower()
     found = [
-        (at, kernel)
-        for at, kernel in enumerate(rank.top_kernels)
-        if wanted in kernel.name.lower() or wanted == kernel.kind.lower()
+        (at, kernel) for at, kernel in enumerate(rank.top_kernels) if wanted in f"{kernel.name} {kernel.kind}".lower()
     ]
     if not rank.top_kernels:
         return

@@ -6,7 +6,7 @@ from decodetop.bench import text
 from decodetop.bench.reading import BenchReading, Preset, Progress, Quantiles, Run
 from decodetop.core import words
 from decodetop.core.state import State
-from decodetop_tui.paint import Picture, Span, View
+from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _benchzoom
 from decodetop_tui.panes._benchlines import baseline, delta, worth
 from decodetop_tui.panes._lines import progress
@@ -17,6 +17,7 @@ TITLE = "bench"
 KEY = "4"
 SOURCES: tuple[str, ...] = ("bench",)
 MODES: tuple[str, ...] = ("mean", "p99")
+FILTER: Filter | None = Filter("runs")
 
 RUNS = (
     Column("mark", "", 1, 30),
@@ -72,7 +73,7 @@ def draw(state: State, view: View) -> Picture:
 def _last_run(page: Page, reading: BenchReading, view: View) -> None:
     """The newest run above the presets: what the key just pressed has brought."""
     if reading.progress is None:
-        table = Table(RUNS, view.width, headed=False)
+        table = Table(p99_columns() if _p99(view) else RUNS, view.width, headed=False)
         page.add(*table.row(_run(reading.runs[0], baseline(reading), reading, view)))
 
 
@@ -135,20 +136,41 @@ def _runs(page: Page, reading: BenchReading, view: View) -> None:
             page.add(INDENT, Span("no run yet  ", "dim"), Span("b", "key"), Span(" then ", "dim"), Span("Enter", "key"))
         return
     wanted = view.filter.lower()
-    found = [run for run in reading.runs if wanted in f"{text.name(run)} {run.plan.preset} {worth(run).text}".lower()]
+    base = baseline(reading)
+    found = [run for run in reading.runs if wanted in _searched(run, base, reading, view)]
     room = view.height - len(page.lines)
-    table = Table(RUNS, view.width, headed=view.zoomed or room > 2)
+    table = Table(p99_columns() if _p99(view) else RUNS, view.width, headed=view.zoomed or room > 2)
     if table.headed:
         page.add(*table.header())
-    base = baseline(reading)
     for run in found:
         page.add(*table.row(_run(run, base, reading, view)), row=f"run:{run.id}")
+
+
+def p99_columns() -> tuple[Column, ...]:
+    """The columns of latencies say that they are no means."""
+    ms = ("ttft", "itl", "tpot")
+    return tuple(
+        column._replace(head=column.head.replace(" ms", " p99"), before=f"{column.before}p99 ")
+        if column.id in ms
+        else column
+        for column in RUNS
+    )
+
+
+def _p99(view: View) -> bool:
+    return MODES[view.mode % len(MODES)] == "p99"
+
+
+def _searched(run: Run, base: Run | None, reading: BenchReading, view: View) -> str:
+    """All words of a run's line, shown or dropped for want of room, and every gate's."""
+    cells = [cell.text if isinstance(cell, Span) else cell for cell in _run(run, base, reading, view).values()]
+    return " ".join([*cells, text.plan_line(run.plan), *(gate.detail for gate in run.gates)]).lower()
 
 
 def _run(run: Run, base: Run | None, reading: BenchReading, view: View) -> dict[str, Span | str]:
     metrics = run.metrics
     newest = run is reading.runs[0]
-    p99 = MODES[view.mode % len(MODES)] == "p99"
+    p99 = _p99(view)
     worst = next((gate for gate in run.gates if gate.severity == ("suspect" if run.valid else "invalid")), None)
     return {
         "mark": Span("*" if f"run:{run.id}" in view.marks else "", "key"),

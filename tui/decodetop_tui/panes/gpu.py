@@ -9,7 +9,7 @@ from decodetop.findings.owners import gpus_of
 from decodetop.gpu import text
 from decodetop.gpu.reading import Gpu, GpuReading
 from decodetop.server.reading import ServerReading
-from decodetop_tui.paint import Picture, Span, View
+from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _gpuzoom
 from decodetop_tui.panes._lines import MOST_CELLS, history, history_room
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
@@ -19,6 +19,7 @@ TITLE = "gpu"
 KEY = "1"
 SOURCES: tuple[str, ...] = ("gpu", "server")
 MODES: tuple[str, ...] = ("load", "links", "health")
+FILTER: Filter | None = None
 
 FEW = 4
 """Up to so many GPUs get a history line of their own."""

@@ -9,7 +9,7 @@ from decodetop.core.sample import Reading
 from decodetop.core.state import State
 from decodetop.findings.rules import CORE_BOUND_PERCENT
 from decodetop.host.reading import Disk, HostProcess, HostReading
-from decodetop_tui.paint import Picture, Span, View
+from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes._cells import clip_middle
 from decodetop_tui.panes._lines import history, history_room
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
@@ -19,6 +19,7 @@ TITLE = "host"
 KEY = "6"
 SOURCES: tuple[str, ...] = ("host",)
 MODES: tuple[str, ...] = ("all processes", "schedulers")
+FILTER: Filter | None = Filter("processes")
 
 LOW_DISK = 0.05
 """A disk with less than this share free may not take the next trace."""
@@ -63,8 +64,11 @@ def _note(reading: HostReading, view: View) -> list[str]:
     return [f"{reading.cpu_count} cores", reading.kernel or ""]
 
 
-def _busiest(reading: HostReading) -> list[HostProcess]:
-    return sorted(reading.processes, key=lambda process: -(process.cpu_percent or 0.0))
+def _busiest(reading: HostReading, view: View | None = None) -> list[HostProcess]:
+    """The busiest first; with `view` only those its filter lets through."""
+    wanted = "" if view is None else view.filter.lower()
+    found = [one for one in reading.processes if wanted in f"{one.role} {one.title} {one.pid}".lower()]
+    return sorted(found, key=lambda process: -(process.cpu_percent or 0.0))
 
 
 def _scheduler(reading: HostReading) -> HostProcess | None:
@@ -122,7 +126,7 @@ def _compact(page: Page, reading: HostReading, view: View) -> None:
     fewer = flow(items[:-1], view.width)
     lines = fewer if len(fewer) < len(lines) else lines  # no line for the last pair alone
     page.extend(lines[: max(1, view.height - len(page.lines))])
-    _table(page, _busiest(reading)[: max(0, view.height - len(page.lines))], view, headed=False)
+    _table(page, _busiest(reading, view)[: max(0, view.height - len(page.lines))], view, headed=False)
 
 
 def _table(page: Page, processes: list[HostProcess], view: View, headed: bool) -> None:
@@ -161,13 +165,7 @@ def _zoomed(page: Page, state: State, reading: HostReading, view: View) -> None:
         page.add(INDENT, Span(past.text), Span(f"  {label} % over {words.remaining(past.seconds)}", "dim"))
     _cores(page, reading, view)
     schedulers = MODES[view.mode % len(MODES)] == "schedulers"
-    wanted = view.filter.lower()
-    found = [
-        process
-        for process in _busiest(reading)
-        if wanted in f"{process.role} {process.title} {process.pid}".lower()
-        and not (schedulers and process.role != "scheduler")
-    ]
+    found = [process for process in _busiest(reading, view) if not (schedulers and process.role != "scheduler")]
     page.heading("processes of the servers", Span("" if found else "  none seen", "dim"))
     if found:
         _table(page, found, view, headed=True)

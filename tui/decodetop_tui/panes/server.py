@@ -7,7 +7,7 @@ from decodetop.core.state import State
 from decodetop.findings.rules import KV_FULL
 from decodetop.server import text
 from decodetop.server.reading import Latency, Server, ServerReading
-from decodetop_tui.paint import Picture, Span, View
+from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _serverlines, _serverzoom
 from decodetop_tui.panes._cells import wrap
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
@@ -17,6 +17,7 @@ TITLE = "server"
 KEY = "2"
 SOURCES: tuple[str, ...] = ("server",)
 MODES: tuple[str, ...] = ("all", "flags")
+FILTER: Filter | None = Filter("flags", zoomed=True)
 
 ROOMY = 64
 """Cells from which items stand three cells apart."""

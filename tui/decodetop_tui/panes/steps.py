@@ -10,7 +10,7 @@ from decodetop.core.state import State
 from decodetop.server.reading import ENGINE_NAMES
 from decodetop.steps import text
 from decodetop.steps.reading import Capture, Parsing, RankSteps, StepsReading, Taking
-from decodetop_tui.paint import Picture, Span, View
+from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _stepzoom
 from decodetop_tui.panes._cells import cells, clean, clip, clip_middle, pad, wrap
 from decodetop_tui.panes._lines import progress
@@ -34,6 +34,7 @@ TITLE = "decode step"
 KEY = "5"
 SOURCES: tuple[str, ...] = ("steps",)
 MODES: tuple[str, ...] = ("kinds", "groups", "per token")
+FILTER: Filter | None = Filter("kernels", zoomed=True)
 
 LEGEND_CELLS = 29
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decodetop.core.state import State
 from decodetop.todo import text
 from decodetop.todo.reading import Evidence, Todo, TodoReading
-from decodetop_tui.paint import Picture, Span, View
+from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes._cells import cells, clean, clip, exactly, pad, wrap
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
 
@@ -13,6 +13,7 @@ TITLE = "investigation"
 KEY = "3"
 SOURCES: tuple[str, ...] = ("todo",)
 MODES: tuple[str, ...] = ("all", "open")
+FILTER: Filter | None = Filter("items")
 
 _STYLES = {
     "in_progress": ("loud", "loud"),
@@ -94,12 +95,16 @@ def _problems(reading: TodoReading) -> list[list[Span]]:
 def _shown(reading: TodoReading, view: View) -> list[Todo]:
     wanted = view.filter.lower()
     open_only = MODES[view.mode % len(MODES)] == "open"
-    return [
-        todo
-        for todo in reading.todos
-        if not (open_only and todo.status in _DONE)
-        and wanted in " ".join((todo.content, todo.notes or "", todo.status, todo.priority or "")).lower()
-    ]
+    return [todo for todo in reading.todos if not (open_only and todo.status in _DONE) and wanted in _searched(todo)]
+
+
+def _searched(todo: Todo) -> str:
+    """All words of an item, shown or not."""
+    attempts = [f"{one.change} {one.outcome} {one.reason or ''}" for one in todo.attempts]
+    evidence = [_evidence(one) for one in todo.evidence]
+    fields = (todo.content, todo.notes, todo.status, todo.priority, todo.hypothesis, todo.expected, todo.reason)
+    parts = [*(field or "" for field in fields), *todo.blocked_by, *attempts, *evidence, *todo.conflicts]
+    return " ".join(parts).lower()
 
 
 def _nothing(reading: TodoReading, view: View) -> list[list[Span]]:
