@@ -137,7 +137,7 @@ async def test_readonly_refuses_what_touches() -> None:
         await clock.advance(0)
         engine.submit(Knock())
         await clock.advance(0)
-    assert notices(sink) == ["Knock refused: started with --readonly"]
+    assert notices(sink) == ["can't Knock: started with --readonly"]
 
 
 async def test_a_failed_command_says_why_and_ends_nothing() -> None:
@@ -157,7 +157,7 @@ async def test_a_command_nobody_handles_is_said() -> None:
     async with running(engine) as sink:
         await clock.advance(0)
         engine.submit(Knock())
-    assert notices(sink) == ["Knock: nothing here can do that"]
+    assert notices(sink) == ["can't Knock: nothing here can do that"]
 
 
 async def test_refresh_reads_now_and_rate_stretches_the_period() -> None:

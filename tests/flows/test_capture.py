@@ -441,8 +441,8 @@ async def test_readonly_touches_nothing(tmp_path: Path) -> None:
         ProfiledEngine("vllm", tmp_path / "prof") as engine,
         desk(tmp_path / "inv", Told(served(engine)), Played(), readonly=True) as d,
     ):
-        await d.told(CaptureSteps(), "CaptureSteps refused: started with --readonly")
-        await d.told(StopCapture(), "StopCapture refused")
+        await d.told(CaptureSteps(), "can't profile the server: started with --readonly")
+        await d.told(StopCapture(), "can't stop the capture")
         assert engine.server.posts == []
 
 

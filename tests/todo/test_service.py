@@ -273,10 +273,14 @@ async def test_undo_and_redo_keep_edits_made_outside(tmp_path: Path) -> None:
             ("outside", "pending"),
         ]
         assert (bench.reading.undo_depth, bench.reading.redo_depth) == (1, 1)
-        await bench.do(UndoTodo(), UndoTodo())
+        assert bench.notices[-1] == "undone: a is pending again"
+        await bench.do(UndoTodo())
+        assert bench.notices[-1] == "undone: a is gone"
+        await bench.do(UndoTodo())
         assert contents(bench.reading) == bench.on_disk == ["outside"]
         assert bench.reading.gone == ()
         await bench.do(RedoTodo(), RedoTodo())
+        assert bench.notices[-2:] == ["made again: a is back", "made again: a is completed again"]
         assert [(todo.id, todo.status) for todo in bench.reading.todos] == [("t1", "completed"), ("t2", "pending")]
 
 
@@ -297,8 +301,8 @@ async def test_soft_words(tmp_path: Path) -> None:
         await bench.do(EditTodo(id="t2", status="in_progress"), EditTodo(id="t2", status="completed"))
         await bench.do(EditTodo(id="t1", status="cancelled", reason="no such kernel"), EditTodo(id="t9", content="x"))
     assert bench.notices == [
-        "t2 is in progress beside t1",
-        "t2 closed with no word of why",
+        "in progress beside a: b",
+        "closed with no word of why: b",
         "no item 't9' in the checklist",
     ]
 

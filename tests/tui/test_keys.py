@@ -22,6 +22,7 @@ from decodetop_tui.screens.confirm import Confirm
 from decodetop_tui.screens.files import PickTrace
 from decodetop_tui.screens.help import Help
 from decodetop_tui.screens.line import AskLine
+from decodetop_tui.screens.modal import Entry
 from support import states
 from support.clock import ManualClock
 from support.face import desk
@@ -288,6 +289,28 @@ async def test_add_and_edit_ask_for_the_words() -> None:
         assert d.sent[-1] == EditTodo(id="t1", content="Profile SGLang decode: identify bottlenecks now")
 
 
+async def test_the_cursor_goes_to_the_item_just_added() -> None:
+    async with desk() as d:
+        await d.press("3", "a", *"new", "enter")
+        seen = states.todos()
+        added = replace(seen, todos=(*seen.todos[:2], replace(seen.todos[0], id="t9", content="new"), *seen.todos[2:]))
+        await d.show(states.put(d.feed.latest, {"todo": added}, 61))
+        assert d.face.pane.cursor == "t9"
+
+
+async def test_a_message_too_long_for_the_footer_is_shown_whole() -> None:
+    async with desk(size=(80, 24)) as d:
+        await d.press("M")
+        assert "nothing was said yet" in d.footer
+        d.face.say("first " + "words " * 20 + "last", "warning", "do this next")
+        assert d.footer.startswith(" ▲ first words") and d.footer.endswith("… M all")
+        await d.press("M")
+        text = "\n".join(d.screen())
+        assert "last" in text and "do this next" in text
+        await d.press("enter")
+        assert not d.face.windowed
+
+
 async def test_adding_nothing_and_leaving_send_nothing() -> None:
     async with desk() as d:
         await d.press("a", "space", "enter")
@@ -382,6 +405,18 @@ async def test_open_a_trace_by_the_picker(tmp_path: Path) -> None:
         (command,) = d.sent
         assert isinstance(command, OpenTrace)
         assert [Path(path).name[-18:-14] for path in command.paths] == ["TP-0", "TP-1"]
+
+
+async def test_tab_completes_a_folder_and_a_second_one_enters_it(tmp_path: Path) -> None:
+    (tmp_path / "prof").mkdir()
+    (tmp_path / "prof" / "a.json").write_bytes(b"x" * 12_345)
+    async with desk() as d:
+        d.face.trace_folder = str(tmp_path)
+        await d.press("o", "p", "tab")
+        value = d.face.screen.query_one(Entry).value
+        assert value == f"{tmp_path}/prof" and "a.json" not in "\n".join(d.screen()[3:])
+        await d.press("tab")
+        assert "12 kB" in "\n".join(d.screen())
 
 
 async def test_enter_in_an_empty_step_pane_opens_the_picker() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from decodetop_tui.traces import look, typed_paths
+from decodetop_tui.traces import look, size_words, typed_paths
 
 SGLANG = ("1796023716.3312356-TP-0.trace.json.gz", "1796023716.3312356-TP-1.trace.json.gz")
 VLLM = ("rank0.1796024831652490405.pt.trace.json.gz", "rank1.1796024831768828225.pt.trace.json.gz")
@@ -25,11 +25,11 @@ def names(typed: str) -> list[str]:
     return [entry.name for entry in look(typed).entries]
 
 
-def test_traces_newest_first_then_folders_and_nothing_else(tmp_path: Path) -> None:
+def test_folders_first_then_the_newest_traces_and_nothing_else(tmp_path: Path) -> None:
     folder(tmp_path, "b.json", "a.json.gz", "notes.txt")
     (tmp_path / "prof").mkdir()
     (tmp_path / ".git").mkdir()
-    assert names(f"{tmp_path}/") == ["b.json", "a.json.gz", "prof/"]
+    assert names(f"{tmp_path}/") == ["prof/", "b.json", "a.json.gz"]
 
 
 @pytest.mark.parametrize(
@@ -69,3 +69,7 @@ def test_a_typed_path_or_pattern_names_files(tmp_path: Path) -> None:
     assert typed_paths(f"{tmp_path}/x.json") == (str(tmp_path / "x.json"),)
     assert typed_paths(f"{tmp_path}/*TP-*.gz") == tuple(str(tmp_path / name) for name in SGLANG)
     assert typed_paths(f"{tmp_path}/none*") == typed_paths(f"{tmp_path}/") == typed_paths("\0*") == ()
+
+
+def test_small_files_have_sizes_too() -> None:
+    assert [size_words(size) for size in (12_345, 999_400, 4_000_000)] == ["12 kB", "999 kB", "4.0 MB"]

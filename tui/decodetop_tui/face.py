@@ -207,7 +207,8 @@ class Face(App[int], inherit_bindings=False):
 
     def draw_footer(self) -> None:
         toast = self.lookout.toast
-        self.stage.draw_footer(keys.hints(self, self.keymap), None if toast is None else toast.notice, self.cells.width)
+        notice, whole = None if toast is None else toast.notice, self.keymap.first("message")
+        self.stage.draw_footer(keys.hints(self, self.keymap), notice, self.cells.width, whole)
 
     @property
     def windowed(self) -> bool:
@@ -246,7 +247,8 @@ class Face(App[int], inherit_bindings=False):
         if name == "ctrl+c":
             self.ask_quit()
         elif action is not None:
-            self.lookout.toast = self.lookout.toast if action.id == "back" else None
+            if action.id not in ("back", "message"):
+                self.lookout.toast = None
             self.perform(action)
 
     def on_pane_clicked(self, event: Pane.Clicked) -> None:

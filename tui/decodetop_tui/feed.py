@@ -44,6 +44,7 @@ class Lookout:
         self.state = feed.latest
         self.frozen = False
         self.toast: Toast | None = None
+        self.last_word: Notice | None = None
         past = feed.latest.lane("notice").history
         self._heard: Past | None = past[-1] if past else None
 
@@ -85,6 +86,7 @@ class Lookout:
 
     def say(self, notice: Notice) -> None:
         """Show a word for a while."""
+        self.last_word = notice
         self.toast = Toast(notice, self._now_ns + int(TOAST_S[notice.level] * SECOND_NS))
 
     def fade(self) -> bool:

@@ -83,17 +83,16 @@ def footer_line(hints: Sequence[tuple[str, str]], width: int) -> Line:
     return tuple(line)
 
 
-def toast_line(level: str, message: str, hint: str, width: int) -> Line:
-    """A word to the operator over the whole footer; too long, its middle goes: the ends of a path tell most."""
+def toast_line(level: str, message: str, hint: str, width: int, whole_key: str = "") -> Line:
+    """A word to the operator over the whole footer; too long, its end goes, and `whole_key` shows it all."""
     style = {"error": "bad", "warning": "warn"}.get(level, "loud")
     mark = {"error": "✗", "warning": "▲"}.get(level, "✓")
-    room = width - 3
-    tail = f"  {hint}" if hint and len(hint) < room // 2 else ""
-    if width_of([Span(message)]) + len(tail) > room:
-        keep = max(0, room - len(tail) - 1)
-        message = f"{message[: keep // 2]}…{message[len(message) - (keep - keep // 2) :]}"
-    line = (Span(f" {mark} ", style), Span(message, style if level != "info" else ""), Span(tail, "dim"))
-    return _cut(line, width)
+    said = Span(message, style if level != "info" else "")
+    line = (Span(f" {mark} ", style), said, *([Span(f"  {hint}", "dim")] if hint else []))
+    if width_of(line) <= width:
+        return line
+    tail: Line = (Span(f" {whole_key}", "key"), Span(" all", "dim")) if whole_key else ()
+    return _cut((*_cut(line, max(0, width - width_of(tail))), *tail), width)
 
 
 def server_name(server: Server) -> str:

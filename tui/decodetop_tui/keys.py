@@ -211,6 +211,15 @@ _PROGRAM = (
         footer=20,
         word="commands",
     ),
+    Action(
+        "message",
+        ("M",),
+        "last message",
+        "the last footer word, whole",
+        "program",
+        look.last_message,
+        look.any_message,
+    ),
     Action("help", ("?", "f1"), "help", "this list", "program", look.help_screen, footer=15, word="help"),
     Action("quit", ("q",), "quit", "asks only while a benchmark runs", "program", look.quit_, footer=10, word="quit"),
 )

@@ -1,7 +1,7 @@
 """The one pane widget: shows what a pane module draws, keeps its cursor by row id, scrolls to keep it in sight.
 
-What a pane module gives (`PaneModule`): TITLE, KEY, SOURCES, MODES, FILTER, `draw`, `want`. It draws its content over the
-whole `view.width`, title row not counted; this widget draws the title rule, paints the selected row and scrolls.
+What a pane module gives (`PaneModule`): TITLE, KEY, SOURCES, MODES, FILTER, `draw`, `want`. It draws its content over
+the whole `view.width`, title row not counted; this widget draws the title rule, paints the selected row and scrolls.
 """
 
 from __future__ import annotations
@@ -97,6 +97,8 @@ class Pane(Painted):
         self._at = 0
         self._left: tuple[str | None, Rect] | None = None
         """The cursor and place at which the picture was scrolled by hand: its row may be out of sight."""
+        self._known: frozenset[str] | None = None
+        """The rows there were when something asked for one more."""
         self._stood: tuple[bool, Rect] | None = None
         self._drawn: tuple[Moment, View, Picture] | None = None
         self._wanted: dict[int, tuple[Moment, Want]] = {}
@@ -155,6 +157,10 @@ class Pane(Painted):
         """To the very first line (`by` -1) or the very last (1), the cursor on the first or last row."""
         self._go(self._window.end(by))
 
+    def take_next(self) -> None:
+        """The cursor goes to the next row that is new."""
+        self._known = frozenset(self.rows)
+
     def toggle_mark(self) -> None:
         if self.cursor is not None:
             self.marks ^= {self.cursor}
@@ -195,6 +201,10 @@ class Pane(Painted):
     def _settle_cursor(self, picture: Picture, focused: bool) -> bool:
         """Keep the cursor on a row that exists: where its row went, the one that took its place."""
         rows = list(dict.fromkeys(row for row in picture.rows if row is not None))
+        new = [] if self._known is None else [row for row in rows if row not in self._known]
+        if new:
+            self.cursor, self._known, self._at = new[-1], None, rows.index(new[-1])
+            return True
         if self.cursor in rows:
             self._at = rows.index(self.cursor)
             return False

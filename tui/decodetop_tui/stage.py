@@ -57,10 +57,10 @@ class Stage:
         self.found.paint([findings_line(state, self.findings(state), size.width)], size.width)
         return plan
 
-    def draw_footer(self, hints: Sequence[tuple[str, str]], toast: Notice | None, width: int) -> None:
-        """The keys, or a word to the operator in their place."""
+    def draw_footer(self, hints: Sequence[tuple[str, str]], toast: Notice | None, width: int, whole_key: str) -> None:
+        """The keys, or a word to the operator in their place; `whole_key` shows one that is too long."""
         if toast is not None:
-            line = toast_line(toast.level, toast.message, toast.hint, width)
+            line = toast_line(toast.level, toast.message, toast.hint, width, whole_key)
         else:
             line = footer_line(hints, width)
         self.footer.paint([line], width)

@@ -34,7 +34,7 @@ class Found(NamedTuple):
 
 
 def look(typed: str) -> Found:
-    """The folder of a typed path and what in it begins with (or holds) its last part; newest traces first."""
+    """The folder of a typed path and what in it begins with (or holds) its last part: folders, then new traces."""
     path = Path(typed or ".").expanduser()
     folder, start = (path, "") if typed.endswith(("/", "~")) or not typed else (path.parent, path.name)
     try:
@@ -45,11 +45,16 @@ def look(typed: str) -> Found:
     entries = [entry for entry in seen if entry is not None]
     folders = sorted(entry for entry in entries if not entry.paths)
     files = sorted((entry for entry in entries if entry.paths), key=lambda entry: -entry.modified_ns)
-    shown = [*captures(files), *files, *folders]
+    shown = [*folders, *captures(files), *files]
     wanted = start.lower()
     kept = [entry for entry in shown if wanted in entry.name.lower()]
     kept.sort(key=lambda entry: not entry.name.lower().startswith(wanted))
     return Found(str(folder), tuple(kept))
+
+
+def size_words(size: int) -> str:
+    """`512 kB`, `4.0 MB`; bytes below 1 kB would be no trace."""
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.0f} kB"
 
 
 def captures(files: Sequence[Entry]) -> list[Entry]:

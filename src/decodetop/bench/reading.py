@@ -227,6 +227,7 @@ class StartBench(Command, frozen=True, kw_only=True):
     """Run a preset against `endpoint` (None = the current server)."""
 
     touches = True
+    title = "start a benchmark"
 
     preset: str
     endpoint: str | None = None
@@ -235,8 +236,12 @@ class StartBench(Command, frozen=True, kw_only=True):
 class StopBench(Command, frozen=True, kw_only=True):
     """Stop the run under way; what finished is kept and marked partial."""
 
+    title = "stop the benchmark"
+
 
 class MarkBaseline(Command, frozen=True, kw_only=True):
     """`run_id` None = no baseline."""
+
+    title = "choose the baseline"
 
     run_id: int | None

@@ -155,12 +155,12 @@ class Engine:
                 cadence.rate = command.factor
                 cadence.wake.set()
             return
-        name = type(command).__name__
+        title = command.title or type(command).__name__
         service = self._handlers.get(type(command))
         if service is None:
-            self.notify(Notice(level="error", message=f"{name}: nothing here can do that"))
+            self.notify(Notice(level="error", message=f"can't {title}: nothing here can do that"))
         elif self.readonly and command.touches:
-            self.notify(Notice(level="warning", message=f"{name} refused: started with --readonly"))
+            self.notify(Notice(level="warning", message=f"can't {title}: started with --readonly"))
         elif self._group is not None:
             self._group.create_task(self._handle(service, command))
 

@@ -81,7 +81,7 @@ class PipeSource:
     def submit(self, command: Command) -> None:
         """A pipe only brings samples; say so."""
         if self._sink is not None and self._last is not None:
-            word = f"{type(command).__name__}: not over --from; do it on the box itself"
+            word = f"can't {command.title or type(command).__name__} over --from; do it on the box itself"
             notice = Notice(level="warning", message=word)
             self._sink.put(Sample(source="notice", t_ns=self._last.t_ns, seq=self._last.seq, reading=notice))
 

@@ -19,6 +19,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """What the face asks for. `touches` = it changes the server, its service or the GPU (refused when readonly)."""
 
     touches: ClassVar[bool] = False
+    title: ClassVar[str] = ""
+    """What it does, to stand after "can't": start a benchmark."""
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,11 +29,15 @@ class Source(Protocol):
 class Refresh(Command, frozen=True, kw_only=True):
     """Read every source now (or one of them)."""
 
+    title = "refresh"
+
     source: str | None = None
 
 
 class SetRate(Command, frozen=True, kw_only=True):
     """Multiply every probe's period by `factor` (1 = as configured)."""
+
+    title = "change the rate"
 
     factor: float
 
@@ -41,12 +45,16 @@ class SetRate(Command, frozen=True, kw_only=True):
 class Seek(Command, frozen=True, kw_only=True):
     """Replay: move by `by_s` seconds, or to `to_s` from the start."""
 
+    title = "move in time"
+
     by_s: float = 0.0
     to_s: float | None = None
 
 
 class ReplaySpeed(Command, frozen=True, kw_only=True):
     """Replay: `speed` times real time; 0 pauses."""
+
+    title = "change the speed"
 
     speed: float
 
@@ -64,6 +72,8 @@ class ReplayReading(Reading, frozen=True, kw_only=True):
 
 class Record(Command, frozen=True, kw_only=True):
     """Start or stop recording to a tape; `path` None = a new one in the investigation's tapes folder."""
+
+    title = "record"
 
     on: bool
     path: str | None = None

@@ -138,7 +138,11 @@ class BenchService:
             hint = outcome.error.hint
             context.notify(Notice(level="error", message=outcome.error.message, hint=hint, ring=True))
         elif outcome.runs:
-            context.notify(Notice(message=f"benchmark done: {one_line(outcome.runs[-1])}", ring=True))
+            last = outcome.runs[-1]
+            if last.partial:
+                context.notify(Notice(level="warning", message=f"benchmark stopped: {one_line(last)}", ring=True))
+            else:
+                context.notify(Notice(message=f"benchmark done: {one_line(last)}", ring=True))
         else:
             context.notify(Notice(message="benchmark stopped before its first request ended: nothing was measured"))
 

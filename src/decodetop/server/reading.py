@@ -142,4 +142,6 @@ class ServerReading(Reading, frozen=True, kw_only=True):
 class ChooseServer(Command, frozen=True, kw_only=True):
     """Make `endpoint` the current server."""
 
+    title = "choose a server"
+
     endpoint: str

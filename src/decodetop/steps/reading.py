@@ -277,11 +277,15 @@ class StepsReading(Reading, frozen=True, kw_only=True):
 class OpenTrace(Command, frozen=True, kw_only=True):
     """Read these files as the ranks of one capture."""
 
+    title = "open a trace"
+
     paths: tuple[str, ...]
 
 
 class CancelParsing(Command, frozen=True, kw_only=True):
     """Stop reading the trace under way."""
+
+    title = "stop reading the trace"
 
 
 class CaptureSteps(Command, frozen=True, kw_only=True):
@@ -291,6 +295,7 @@ class CaptureSteps(Command, frozen=True, kw_only=True):
     """
 
     touches = True
+    title = "profile the server"
 
     endpoint: str | None = None
     load: int | None = None
@@ -301,3 +306,4 @@ class StopCapture(Command, frozen=True, kw_only=True):
     """Stop the capture under way; when there is none, the profiler that a dead one left running."""
 
     touches = True
+    title = "stop the capture"

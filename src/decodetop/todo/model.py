@@ -14,6 +14,8 @@ from decodetop.todo.reading import AddAttempt, AddEvidence, AddTodo, EditTodo, M
 from decodetop.todo.view import stamp_of
 
 UNDO_DEPTH = 100
+WORDS_SHOWN = 48
+"""Characters of an item's words within a message."""
 CLOSED = ("completed", "cancelled")
 _REQUIRED = ("content", "status")
 
@@ -161,6 +163,28 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True):
         before, after = self.undone[-1]
         again = Undo(done=(*self.done, (before, after)), undone=self.undone[:-1])
         return again, merge3(before, now, after, note_conflicts=False)
+
+
+def words_of(document: Document, id: str) -> str:
+    """The item's own words, cut to fit a line; its id when it is not there."""
+    item = document.get(id)
+    content = id if item is None else " ".join(str(item.get("content", id)).split())
+    return content if len(content) <= WORDS_SHOWN else f"{content[: WORDS_SHOWN - 1]}…"
+
+
+def difference(before: Document, after: Document) -> str:
+    """What the second has otherwise than the first, in a line: items by their words, and their status."""
+    was = {item["id"]: item for item in before.items}
+    now = {item["id"]: item for item in after.items}
+    parts = [f"{words_of(after, id)} is back" for id in now if id not in was]
+    parts += [f"{words_of(before, id)} is gone" for id in was if id not in now]
+    for id in (id for id in now if id in was and was[id] != now[id]):
+        fields = sorted(name for name in {*was[id], *now[id]} if was[id].get(name) != now[id].get(name))
+        told = f"is {now[id].get('status')} again" if "status" in fields else f"has its {', '.join(fields)} as then"
+        parts.append(f"{words_of(after, id)} {told}")
+    if not parts:
+        return "the order of the items" if list(was) != list(now) else "nothing, an edit made elsewhere stands"
+    return "; ".join(parts[:2]) + (f" and {len(parts) - 2} more" if len(parts) > 2 else "")
 
 
 def _behind(ordered: Sequence[tuple[Item, int]], id: str) -> int:

@@ -63,7 +63,10 @@ class Notebook:
         """Make an edit; the result is a word to the operator. Raises UsageError and DataError, with nothing changed."""
         before = self.now
         notice = self._apply(command, wall_ns)
-        if not isinstance(command, (UndoTodo, RedoTodo)) and not same(before.items, self.now.items):
+        if isinstance(command, (UndoTodo, RedoTodo)):
+            word = "undone" if isinstance(command, UndoTodo) else "made again"
+            return Notice(message=f"{word}: {model.difference(before, self.now)}")
+        if not same(before.items, self.now.items):
             self.undo = self.undo.record(before, self.now)
         return notice
 
@@ -112,9 +115,12 @@ class Notebook:
 def _advice(document: Document, command: EditTodo) -> Notice | None:
     """A soft word: more than one item in progress, or one closed without a reason."""
     if command.status == "in_progress" and len(model.in_progress(document)) > 1:
-        others = ", ".join(id for id in model.in_progress(document) if id != command.id)
-        return Notice(level="warning", message=f"{command.id} is in progress beside {others}", hint="one at a time")
+        others = ", ".join(model.words_of(document, id) for id in model.in_progress(document) if id != command.id)
+        message = f"in progress beside {others}: {model.words_of(document, command.id)}"
+        return Notice(level="warning", message=message, hint="one at a time")
     if command.status in model.CLOSED and model.closed_without_why(model.item_of(document, command.id)):
         hint = "add a note, an attempt or a benchmark run to it, so that it can be read tomorrow"
-        return Notice(level="info", message=f"{command.id} closed with no word of why", hint=hint)
+        return Notice(
+            level="info", message=f"closed with no word of why: {model.words_of(document, command.id)}", hint=hint
+        )
     return None

@@ -88,6 +88,8 @@ class TodoReading(Reading, frozen=True, kw_only=True):
 class AddTodo(Command, frozen=True, kw_only=True):
     """`after_id` None = at the end; `parent` None = at the top level."""
 
+    title = "add an item"
+
     content: str
     priority: str | None = "medium"
     status: str = "pending"
@@ -100,6 +102,8 @@ class AddTodo(Command, frozen=True, kw_only=True):
 
 class EditTodo(Command, frozen=True, kw_only=True):
     """Change what is not None; "" takes a field away (not `content` or `status`)."""
+
+    title = "change the item"
 
     id: str
     content: str | None = None
@@ -115,6 +119,8 @@ class EditTodo(Command, frozen=True, kw_only=True):
 class MoveTodo(Command, frozen=True, kw_only=True):
     """`by` places down among its siblings (negative = up); its children go along."""
 
+    title = "move the item"
+
     id: str
     by: int
 
@@ -122,13 +128,19 @@ class MoveTodo(Command, frozen=True, kw_only=True):
 class UndoTodo(Command, frozen=True, kw_only=True):
     """Take back the last edit made here."""
 
+    title = "undo"
+
 
 class RedoTodo(Command, frozen=True, kw_only=True):
     """Make the last edit taken back again."""
 
+    title = "redo"
+
 
 class AddAttempt(Command, frozen=True, kw_only=True):
     """Record what was tried for an item and what came of it."""
+
+    title = "record an attempt"
 
     id: str
     change: str
@@ -140,6 +152,8 @@ class AddAttempt(Command, frozen=True, kw_only=True):
 class AddEvidence(Command, frozen=True, kw_only=True):
     """Link a run, capture, finding or move to an item (`id` None = the item in progress; none in progress: nothing)."""
 
+    title = "link evidence"
+
     id: str | None = None
     kind: EvidenceKind
     ref: str
@@ -149,11 +163,15 @@ class AddEvidence(Command, frozen=True, kw_only=True):
 class RestoreTodo(Command, frozen=True, kw_only=True):
     """Put an item of `gone` back."""
 
+    title = "put the item back"
+
     id: str
 
 
 class ImportTodos(Command, frozen=True, kw_only=True):
     """Merge a pasted block (todowrite JSON, markdown checklist, todo.txt or Taskwarrior JSON) into the list."""
+
+    title = "import items"
 
     text: str
 

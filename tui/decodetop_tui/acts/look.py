@@ -11,6 +11,7 @@ from decodetop_tui.layout import NAMES
 from decodetop_tui.screens.choose import Choice, Choose
 from decodetop_tui.screens.help import Help
 from decodetop_tui.screens.line import AskLine
+from decodetop_tui.screens.told import Told
 
 if TYPE_CHECKING:
     from decodetop_tui.face import Face
@@ -148,6 +149,16 @@ def next_theme(face: Face) -> None:
     theme = face.themes.after(face.palette.theme.name)
     face.use_theme(theme)
     face.say(f"theme {theme.title}")
+
+
+def last_message(face: Face) -> None:
+    """The last word in the footer, whole."""
+    if face.lookout.last_word is not None:
+        face.ask(Told(face.lookout.last_word), lambda _: None)
+
+
+def any_message(face: Face) -> str | None:
+    return None if face.lookout.last_word is not None else "nothing was said yet"
 
 
 def help_screen(face: Face) -> None:

@@ -50,6 +50,7 @@ def add(face: Face) -> None:
 
     def use(text: str | None) -> None:
         if text and text.strip():
+            face.panes["todo"].take_next()
             face.submit(AddTodo(content=text.strip()))
 
     face.ask(AskLine("add todo", "", "Enter adds it, Esc leaves"), use)

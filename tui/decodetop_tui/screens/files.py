@@ -32,7 +32,9 @@ class PickTrace(Modal[tuple[str, ...]]):
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._found = traces.look(event.value)
-        self._list.at = 0
+        # what Enter is for: the newest trace, where there is one
+        entries = self._found.entries
+        self._list.at = next((at for at, entry in enumerate(entries) if entry.paths), 0) if self._whole else 0
         self.fit()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -43,7 +45,7 @@ class PickTrace(Modal[tuple[str, ...]]):
         elif chosen is not None and chosen.paths:
             self.dismiss(chosen.paths)
         elif chosen is not None:
-            self._complete(chosen)
+            self._complete(chosen, into=True)
 
     def on_key(self, event: events.Key) -> None:
         by = {"down": 1, "up": -1, "pagedown": ROWS, "pageup": -ROWS}.get(event.key)
@@ -51,7 +53,7 @@ class PickTrace(Modal[tuple[str, ...]]):
             self._list.at += by
             self.fit()
         elif event.key == "tab" and self._chosen is not None:
-            self._complete(self._chosen)
+            self._complete(self._chosen, into=False)
         elif event.key not in ("tab", "shift+tab"):
             return
         event.stop()
@@ -71,15 +73,26 @@ class PickTrace(Modal[tuple[str, ...]]):
         entries = self._found.entries
         return entries[self._list.at] if entries else None
 
-    def _complete(self, entry: traces.Entry) -> None:
-        """Put the entry's name in the line; of several files, their folder stays and Enter opens them."""
+    @property
+    def _whole(self) -> bool:
+        """Nothing is typed after the folder."""
+        return not self._input.value or self._input.value.endswith(("/", "~"))
+
+    def _complete(self, entry: traces.Entry, *, into: bool) -> None:
+        """Put the entry's name in the line; of several files, their folder stays and Enter opens them.
+
+        A folder is entered only when asked, or when its name stands there already.
+        """
         if len(entry.paths) > 1:
             return
+        name = entry.name
+        if not into and not self._input.value.endswith(f"/{name.rstrip('/')}"):
+            name = name.rstrip("/")
         folder = self._input.value.rpartition("/")[0]
-        self._input.value = f"{folder}/{entry.name}" if folder or self._input.value.startswith("/") else entry.name
+        self._input.value = f"{folder}/{name}" if folder or self._input.value.startswith("/") else name
         self._input.cursor_position = len(self._input.value)
 
     def _line(self, entry: traces.Entry, width: int) -> Line:
         style = "" if entry.paths else "key"
-        size = f"{entry.size / 1e6:,.1f} MB" if entry.paths else ""
+        size = traces.size_words(entry.size) if entry.paths else ""
         return columns([Span(entry.name, style)], [Span(size, "dim")], width)
