@@ -231,6 +231,7 @@ async def test_stop_keeps_a_partial_run(tmp_path: Path) -> None:
         run = box.reading.runs[0]
         assert run.partial and "partial" in {gate.name for gate in run.gates}
         await box.until(lambda: box.notices)
+        assert (box.notices[-1].level, box.notices[-1].message[:17]) == ("warning", "benchmark stopped")
         assert box.reading.progress is None and "suspect, stopped" in box.notices[-1].message
 
 

@@ -77,7 +77,9 @@ async def test_a_place_that_cannot_be_written_is_an_error_on_screen(tmp_path: Pa
     (tmp_path / "reports").write_text("in the way")
     async with desk(investigation=tmp_path) as d:
         await d.press("w")
-        assert d.footer.startswith(" ✗ can't write") and "--investigation" in d.footer
+        assert d.footer.startswith(" ✗ can't write")
+        await d.press("M")
+        assert "--investigation" in "".join(d.screen())
 
 
 @pytest.mark.parametrize("tmux", [False, True])

@@ -12,6 +12,7 @@ from decodetop.core.sample import Failure
 from decodetop.core.state import State
 from decodetop_tui.app import PANES
 from decodetop_tui.cells import text_of
+from decodetop_tui.layout import NAMES
 from decodetop_tui.paint import Picture, Span, View
 from decodetop_tui.titles import joined, rule
 from support import states
@@ -133,6 +134,26 @@ async def test_the_real_step_stays_above_whatever_the_cursor_is_on() -> None:
             await d.press(keys)
             text = text_of(d.face.pane.lines)
             assert "real" in text[1] and "profiled" in text[1], text
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_first_and_last_line_of_every_zoomed_pane_can_be_seen_on_a_small_screen(name: str) -> None:
+    state = states.box(60, 8, server_count=2)
+    async with desk(state, size=(80, 24)) as d:
+        d.face.focus_pane(name)
+        await d.press("G")
+        pane = d.face.panes[name]
+        d.face.set_zoom(True)
+        for key in "Gg":
+            await d.press(key)
+            view = View(80, pane.place.content_height, True, True, pane.cursor)
+            whole = pane.module.draw(state, view)
+            hidden = len(whole.lines) - pane.place.content_height
+            seen = text_of(pane.lines[1:])
+            wanted = text_of(whole.lines)[-1 if key == "G" else 0]
+            at = -1 if key == "G" else 0
+            assert hidden <= 0 or wanted.strip() == seen[at].strip("▌ "), (key, wanted, seen[at])
+            assert (f"{hidden} more {'↑' if key == 'G' else '↓'}" in text_of(pane.lines)[0]) == (hidden > 0)
 
 
 async def test_eight_gpus_on_a_small_screen_say_how_many_are_hidden() -> None:
