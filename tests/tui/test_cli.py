@@ -11,9 +11,13 @@ import pytest
 
 from decodetop.cli import tui
 from decodetop.cli.common import add_common, settings_of
+from decodetop.config import Settings
+from decodetop.core.clock import SystemClock
+from decodetop.core.engine import Engine
 from decodetop.core.pipe import PipeSource
-from decodetop.core.sample import Failure, Sample
+from decodetop.core.sample import Failure, Header, Sample
 from decodetop.core.source import Source
+from decodetop.core.tape import Codec
 from decodetop.errors import UsageError
 
 
@@ -61,10 +65,19 @@ def test_a_log_that_cannot_be_written_is_said_before_the_screen_opens(tmp_path: 
 
 def test_failures_of_sources_stand_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard = []
-    monkeypatch.setattr("decodetop_tui.app.run", lambda feed, settings: heard.append(feed) or 0)
+    monkeypatch.setattr("decodetop_tui.app.run", lambda feed, settings, piped: heard.append(feed) or 0)
     path = tmp_path / "x.log"
     args = parsed("--log", str(path), "--from", "true")
     assert tui.run(args, settings_of(args)) == 0
     failure = Failure(kind="lost", message="connection refused")
     heard[0].put(Sample(source="server", t_ns=0, seq=0, failure=failure))
     assert "WARNING decodetop.feed: server: lost: connection refused" in path.read_text()
+
+
+def test_the_screen_is_told_when_the_samples_are_another_box_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr("decodetop_tui.app.run", lambda feed, settings, piped: told.append(piped) or 0)
+    settings = Settings(investigation=tmp_path)
+    tui.show(PipeSource("ssh box decodetop stream", Codec({})), settings)
+    tui.show(Engine(Header(version="0", host="box", started_wall_ns=0), SystemClock()), settings)
+    assert told == [True, False]

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
 from decodetop.core.feed import Feed
-from decodetop.core.pipe import PipeSource
 from decodetop.errors import DecodetopError
 from decodetop_tui import terminal
 from decodetop_tui.face import Face
@@ -31,13 +30,15 @@ QUIT_S = 5.0
 """From the end of the screen to the end of the process, whatever hangs."""
 
 
-def run(feed: Feed, settings: Settings) -> int:
+def run(feed: Feed, settings: Settings, *, piped: bool = False) -> int:
     """Start the feed, show the screen until the operator or a signal ends it, stop the feed.
+
+    `piped`: the samples come from another box, and no command gets there.
 
     Raises UsageError where there is no terminal, and what ended the feed if that was one of ours. 1 = something broke.
     """
     terminal.require(os.environ)
-    app = Face(feed, settings, PANES, clock=SystemClock(), piped=isinstance(feed.source, PipeSource))
+    app = Face(feed, settings, PANES, clock=SystemClock(), piped=piped)
     signalled: list[int] = []
 
     def leave(number: int) -> None:

@@ -67,7 +67,7 @@ def show(source: Source, settings: Settings) -> int:
 
     # without a handler of ours Python writes warnings to stderr, which is where the screen is drawn
     logging.getLogger("decodetop").addHandler(logging.NullHandler())
-    return run_screen(Feed(source, _log_failure), settings)
+    return run_screen(Feed(source, _log_failure), settings, piped=isinstance(source, PipeSource))
 
 
 def _log_failure(sample: Sample) -> None:
