@@ -76,3 +76,24 @@ def test_a_progress_line_never_wraps(monkeypatch: pytest.MonkeyPatch, capsys: py
     meter.clear()
     meter.clear()
     assert capsys.readouterr().err == f"\r\x1b[K{'x' * 19}\r\x1b[K"
+
+
+@pytest.mark.parametrize("redirect", ["> /dev/full", ">&-", "2>&- >&-"])
+def test_an_output_that_cannot_be_written_is_no_traceback(redirect: str) -> None:
+    tape = Path(__file__).parents[1] / "tapes" / "h200_sglang.tape"
+    command = f"{sys.executable} -m decodetop report --tape {tape} {redirect}"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert "Traceback" not in result.stderr
+    if redirect == "> /dev/full":
+        assert result.returncode == 1 and "can't write the output" in result.stderr
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "-inf", "soon"])
+@pytest.mark.parametrize(
+    "argv",
+    [["record", "-o", "x", "--duration-s"], ["replay", "x", "--speed"], ["steps", "x", "--itl-ms"], ["tui", "--rate"]],
+    ids=" ".join,
+)
+def test_a_number_is_a_number(capsys: pytest.CaptureFixture[str], argv: list[str], word: str) -> None:
+    code, _, err = run(capsys, *argv[:-1], f"{argv[-1]}={word}")
+    assert code == 2 and argv[-1] in err and "Traceback" not in err

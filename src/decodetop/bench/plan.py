@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
@@ -159,9 +160,9 @@ def _check(plan: Plan) -> None:
             raise UsageError(f"--{option} {value} is not a number above 0", f"use for example --{option} 8")
     if plan.streams > STREAMS_MAX:
         raise UsageError(f"--streams {plan.streams} is above {STREAMS_MAX}", "one box can't stamp more than that well")
-    if plan.timeout_s <= 0:
+    if not 0 < plan.timeout_s < math.inf:
         raise UsageError(f"--timeout-s {plan.timeout_s:g} is not above 0", "use for example --timeout-s 120")
-    if plan.request_rate_s is not None and plan.request_rate_s <= 0:
+    if plan.request_rate_s is not None and not 0 < plan.request_rate_s < math.inf:
         raise UsageError(f"--rate {plan.request_rate_s:g} is not above 0 requests/s", "use for example --rate 2")
     if plan.warmup_requests < 0 or plan.temperature < 0 or not 0 <= plan.shared_prefix_tokens < plan.input_tokens:
         message = "--warmup and --temperature must not be below 0, --shared-prefix less than --input-tokens"

@@ -8,6 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from decodetop import __version__
 from decodetop.cli.common import add_common, settings_of
@@ -36,6 +37,9 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; every message on stderr and every exit code comes from here."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started us
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  until the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a bar in an ASCII locale is no reason to fail
@@ -49,9 +53,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # the reader of our output went away: not an error of ours, and no traceback at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()  # its reader went away: not an error of ours
         return 0
+    except OSError as error:
+        # what we read and write ourselves is a DecodetopError; what is left is the output itself
+        _forget_output()
+        print(f"decodetop: can't write the output: {error.strerror or error}", file=sys.stderr)
+        print("  hint: is the disk full, or the terminal gone?", file=sys.stderr)
+        return 1
+
+
+def _forget_output() -> None:
+    """Nothing more is written to stdout, at exit neither: that would be a traceback."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(arguments: list[str]) -> int:

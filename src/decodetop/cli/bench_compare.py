@@ -13,7 +13,7 @@ from decodetop.bench.reading import SCHEMA, Plan, Run
 from decodetop.bench.store import RunStore
 from decodetop.bench.verdict import PAIRS, THRESHOLD, Metric, detectable, pair_sd, pairs_for, value
 from decodetop.cli.bench_options import INTERRUPTED, action, measured, overrides, own_presets, plan_options
-from decodetop.cli.common import print_json, print_lines
+from decodetop.cli.common import finite, print_json, print_lines
 from decodetop.config import Settings, load
 from decodetop.core.engine import Engine
 from decodetop.errors import UsageError
@@ -32,10 +32,10 @@ def configure(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--pairs", type=int, default=PAIRS, metavar="N", help=f"fixed beforehand (default {PAIRS})")
     parser.add_argument("--metric", choices=METRICS, default="output_tok_s", help="the one question asked")
     threshold = f"a smaller difference is none (default {100 * THRESHOLD:g})"
-    parser.add_argument("--threshold", type=float, default=100 * THRESHOLD, metavar="PERCENT", help=threshold)
+    parser.add_argument("--threshold", type=finite, default=100 * THRESHOLD, metavar="PERCENT", help=threshold)
     parser.add_argument("--plan", action="store_true", default=False, help="only say what the pairs could find")
-    parser.add_argument("--effect", type=float, default=3.0, metavar="PERCENT", help="for --plan (default 3)")
-    parser.add_argument("--spread", type=float, default=None, metavar="PERCENT", help="for --plan: run to run")
+    parser.add_argument("--effect", type=finite, default=3.0, metavar="PERCENT", help="for --plan (default 3)")
+    parser.add_argument("--spread", type=finite, default=None, metavar="PERCENT", help="for --plan: run to run")
     plan_options(parser)
     parser.set_defaults(work=_compare)
 

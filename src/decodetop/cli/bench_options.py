@@ -12,7 +12,7 @@ from typing import TypeVar
 from decodetop.bench import text
 from decodetop.bench.plan import Overrides, parse_slo
 from decodetop.bench.reading import Preset
-from decodetop.cli.common import Meter, add_common
+from decodetop.cli.common import Meter, add_common, finite
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SystemClock
 from decodetop.core.engine import Engine
@@ -48,12 +48,12 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--requests", type=int, metavar="M", help="measured requests in all")
     group.add_argument("--input-tokens", type=int, metavar="I", help="of every prompt")
     group.add_argument("--output-tokens", type=int, metavar="O", help="of every answer")
-    group.add_argument("--timeout-s", type=float, metavar="S", help="for one request as a whole")
+    group.add_argument("--timeout-s", type=finite, metavar="S", help="for one request as a whole")
     group.add_argument("--warmup", dest="warmup_requests", type=int, metavar="N", help="requests before (1 per stream)")
-    group.add_argument("--temperature", type=float, metavar="T", help="of the sampling (default 0)")
+    group.add_argument("--temperature", type=finite, metavar="T", help="of the sampling (default 0)")
     group.add_argument("--shared-prefix", dest="shared_prefix_tokens", type=int, metavar="N", help="tokens in common")
     rate = "requests arrive at random, R a second, however long the others take (default: N streams in a loop)"
-    group.add_argument("--rate", dest="request_rate_s", type=float, metavar="R", help=rate)
+    group.add_argument("--rate", dest="request_rate_s", type=finite, metavar="R", help=rate)
     real = 'JSONL: {"prompt" or "messages", "output_tokens"?, "t_s"?}; with t_s they arrive as recorded'
     group.add_argument("--prompts", dest="prompts_file", metavar="FILE", help=real)
     group.add_argument("--slo", dest="slo", metavar="ttft=MS,tpot=MS", help="also count the requests within bounds")

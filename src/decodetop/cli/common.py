@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import sys
 from collections.abc import Iterable
@@ -26,6 +27,14 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 def settings_of(args: argparse.Namespace) -> Settings:
     """Raises ConfigError."""
     return load(vars(args))
+
+
+def finite(text: str) -> float:
+    """An argparse type: a number that is one (NaN and infinity are words float() takes)."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} is not a number")
+    return value
 
 
 def print_json(value: Any) -> None:

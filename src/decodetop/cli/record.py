@@ -7,6 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from decodetop.cli.common import finite, print_json
 from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
 from decodetop.core.tape import TapeWriter
@@ -17,7 +18,7 @@ from decodetop.flows.session import watch
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the tape; never overwritten")
-    parser.add_argument("--duration-s", type=float, metavar="S", help="stop after S seconds (default: Ctrl-C)")
+    parser.add_argument("--duration-s", type=finite, metavar="S", help="stop after S seconds (default: Ctrl-C)")
     parser.add_argument("--json", action="store_true", help="say the result as JSON")
 
 
@@ -32,8 +33,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     finally:
         tape.close()
     if args.json:
-        from decodetop.cli.common import print_json
-
         print_json({"schema": 1, "path": str(tape.path), "samples": tape.samples, "errors": []})
     else:
         print(f"{tape.samples} samples in {tape.path}")

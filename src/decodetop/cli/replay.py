@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from decodetop.cli.common import print_json
+from decodetop.cli.common import finite, print_json
 from decodetop.config import Settings
 from decodetop.core.clock import SECOND_NS, SystemClock
 from decodetop.core.replay import TapeSource
@@ -17,8 +17,8 @@ from decodetop.flows.catalog import codec
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tape", metavar="TAPE", help="what `decodetop record` or the key R wrote")
-    parser.add_argument("--speed", type=float, default=1.0, metavar="N", help="N times real time (0 = paused)")
-    parser.add_argument("--at-s", type=float, metavar="S", help="with --json: the state S seconds after the beginning")
+    parser.add_argument("--speed", type=finite, default=1.0, metavar="N", help="N times real time (0 = paused)")
+    parser.add_argument("--at-s", type=finite, metavar="S", help="with --json: the state S seconds after the beginning")
     parser.add_argument("--json", action="store_true", help="print the state at the end (or --at-s) and leave")
 
 

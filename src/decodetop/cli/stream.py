@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import sys
 
+from decodetop.cli.common import finite
 from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
 from decodetop.core.sample import Sample
@@ -15,7 +16,7 @@ from decodetop.flows.session import watch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--duration-s", type=float, metavar="S", help="stop after S seconds (default: Ctrl-C)")
+    parser.add_argument("--duration-s", type=finite, metavar="S", help="stop after S seconds (default: Ctrl-C)")
     parser.add_argument("--json", action="store_true", help="accepted for symmetry: the stream is JSON lines")
 
 

@@ -6,6 +6,7 @@ import argparse
 import logging
 from pathlib import Path
 
+from decodetop.cli.common import finite
 from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
 from decodetop.core.feed import Feed
@@ -30,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def add_screen_options(parser: argparse.ArgumentParser) -> None:
     """The options of every subcommand that shows the screen."""
-    parser.add_argument("--rate", dest="rate_s", type=float, metavar="S", help="read every S seconds (default 1)")
+    parser.add_argument("--rate", dest="rate_s", type=finite, metavar="S", help="read every S seconds (default 1)")
     parser.add_argument("--quiet", action="store_const", const=True, help="no bell when something long ends")
     parser.add_argument("--mouse", action="store_const", const=True, help="use the mouse (else it selects text)")
     parser.add_argument("--log", metavar="FILE", help="append faults of decodetop to FILE")
