@@ -94,3 +94,11 @@ def test_the_key_comes_from_the_environment_or_a_file_and_stays_out_of_the_setti
 
 def test_every_variable_sets_a_setting() -> None:
     assert set(ENVIRONMENT) <= set(Settings.__struct_fields__)
+
+
+@pytest.mark.parametrize(
+    "text", ["http://box:abc", "http://[::1", "http://::1", "http://:99999", "http://", ":0x1", "http://box:0"]
+)
+def test_an_address_that_is_none_is_said(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a server's address"):
+        load({"endpoints": [text]}, {})

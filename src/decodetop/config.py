@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import platformdirs
@@ -143,7 +144,13 @@ def _endpoint(text: str, where: str) -> str:
     if "://" not in url:
         url = f"http://{url}"
     scheme, _, rest = url.partition("://")
-    if scheme not in ("http", "https") or not rest or " " in rest or "@" in rest:
+    try:
+        parts = urlsplit(url)
+        addressed = bool(parts.hostname) and (parts.port is None or parts.port > 0) and url.count("//") == 1
+        addressed = addressed and parts.hostname not in ("http", "https")
+    except ValueError:  # no port number, or broken brackets
+        addressed = False
+    if scheme not in ("http", "https") or not addressed or " " in rest or "@" in rest:
         message = (
             f"endpoint {text!r} ({where}) is not a server's address"
             if "@" not in rest

@@ -48,3 +48,11 @@ def test_a_mistyped_folder_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="can't write"):
         replace(tmp_path / "repotrs" / "x.md", b"new")
     assert not (tmp_path / "repotrs").exists()
+
+
+def test_a_pipe_or_device_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(DataError, match="a device or a pipe"):
+        replace(pipe, b"new")
+    assert pipe.is_fifo()

@@ -62,6 +62,9 @@ def replace(path: Path, data: bytes, still: Callable[[], bool] = lambda: True, *
     `still` is asked last, when `data` is safely on the disk: False = leave the file as it is, and say False.
     Raises DataError with the old file intact.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        # a rename would put a file in the place of a device or a pipe
+        raise DataError(f"can't write {path}: it is a device or a pipe", "name a file; for a pipe use stdout")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         try:

@@ -75,6 +75,9 @@ class PipeSource:
                     sink.put(sample)
             self._say_ended(sink, await self._complaint())
             await asyncio.Event().wait()
+        except ValueError:  # asyncio's word for a line above the limit
+            self._say_ended(sink, f"it sent a line above {LINE_MAX_BYTES >> 20} MiB: no stream of decodetop")
+            await asyncio.Event().wait()
         finally:
             await self._stop()
 
