@@ -102,3 +102,10 @@ def test_every_variable_sets_a_setting() -> None:
 def test_an_address_that_is_none_is_said(text: str) -> None:
     with pytest.raises(ConfigError, match="is not a server's address"):
         load({"endpoints": [text]}, {})
+
+
+@pytest.mark.parametrize("tail", ["?api_key=sk-hidden", "/#sk-hidden"])
+def test_a_key_in_an_address_is_refused_and_not_repeated(tail: str) -> None:
+    with pytest.raises(ConfigError, match="query or fragment") as error:
+        load({"endpoints": [f"http://box:1{tail}"]}, {})
+    assert "hidden" not in str(error.value)

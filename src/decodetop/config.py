@@ -144,6 +144,9 @@ def _endpoint(text: str, where: str) -> str:
     if "://" not in url:
         url = f"http://{url}"
     scheme, _, rest = url.partition("://")
+    if "?" in rest or "#" in rest:  # a key may stand there: it is not repeated
+        message = f"an endpoint ({where}) holds more than an address: a query or fragment"
+        raise ConfigError(message, "use for example http://127.0.0.1:30000; keys come from DECODETOP_API_KEY")
     try:
         parts = urlsplit(url)
         addressed = bool(parts.hostname) and (parts.port is None or parts.port > 0) and url.count("//") == 1

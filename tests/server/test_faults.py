@@ -223,3 +223,13 @@ async def test_a_restart_gives_no_negative_rate(make_probe: Make, clock: ManualC
 async def test_nothing_to_watch(make_probe: Make) -> None:
     reading = await make_probe().read()
     assert (reading.servers, reading.current) == ((), None)
+
+
+async def test_json_nested_without_end_blinds_nobody_else(make_probe: Make) -> None:
+    deep = Reply(200, b"[" * 100_000)
+    async with (
+        EngineReplay({"/v1/models": deep}) as hostile,
+        EngineReplay(recorded("vllm_tp1_graph", "loaded")) as good,
+    ):
+        servers = (await make_probe(hostile.endpoint, good.endpoint).read()).servers
+    assert {server.endpoint: server.status for server in servers}[good.endpoint] == "up"

@@ -73,7 +73,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         """The body decoded; None if it is no JSON."""
         try:
             return msgspec.json.decode(self.body)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):  # the latter for nesting without end
             return None
 
     def object(self) -> dict[str, Any]:
