@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from decodetop.core.clock import SECOND_NS
+from decodetop.core.stamp import stamp_of, wall_ns_of
 from decodetop.errors import UsageError
 from decodetop.todo import model
 from decodetop.todo.document import Document, bytes_of, document_of, tree
 from decodetop.todo.reading import AddAttempt, AddEvidence, AddTodo, Attempt, EditTodo, Evidence, MoveTodo, StatusChange
-from decodetop.todo.view import stamp_of, todo_of, todos_of, wall_ns_of
+from decodetop.todo.view import todo_of, todos_of
 
 NOW_NS = 1_796_000_000 * SECOND_NS + 123_456_789
 STAMP = "2026-11-30T00:53:20.123Z"

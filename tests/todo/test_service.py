@@ -7,7 +7,7 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -33,39 +33,8 @@ from decodetop.todo.reading import (
 from decodetop.todo.service import BROKEN_GRACE_S, POLL_S, TodoService
 from decodetop.todo.store import TodoStore
 from support.clock import ManualClock, settle
+from support.disk import Inline, Watched
 from support.probes import HEADER, Sink
-
-T = TypeVar("T")
-
-
-class Inline:
-    """A caller without a thread, so that a test needs no waiting. `stuck` = calls never return."""
-
-    busy = False
-
-    def __init__(self) -> None:
-        self.stuck = False
-
-    async def call(self, function: Callable[[], T]) -> T:
-        if self.stuck:
-            await asyncio.Event().wait()
-        return function()
-
-    def close(self) -> None:
-        pass
-
-
-class Watched:
-    """A watch that speaks when the test says so."""
-
-    def __init__(self) -> None:
-        self.changed = asyncio.Event()
-
-    async def __call__(self, folder: Path, names: frozenset[str]) -> AsyncIterator[None]:
-        while True:
-            await self.changed.wait()
-            self.changed.clear()
-            yield None
 
 
 class Bench:

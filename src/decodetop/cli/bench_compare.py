@@ -12,7 +12,15 @@ from decodetop.bench.plan import choose, load_presets, plans_of
 from decodetop.bench.reading import SCHEMA, Plan, Run
 from decodetop.bench.store import RunStore
 from decodetop.bench.verdict import PAIRS, THRESHOLD, Metric, detectable, pair_sd, pairs_for, value
-from decodetop.cli.bench_options import INTERRUPTED, action, measured, overrides, own_presets, plan_options
+from decodetop.cli.bench_options import (
+    INTERRUPTED,
+    action,
+    link_comparisons,
+    measured,
+    overrides,
+    own_presets,
+    plan_options,
+)
 from decodetop.cli.common import finite, print_json, print_lines
 from decodetop.config import Settings, load
 from decodetop.core.engine import Engine
@@ -79,9 +87,10 @@ def _live(args: argparse.Namespace, settings: Settings) -> int:
     async def work(service: BenchService, engine: Engine, stop: asyncio.Event) -> Measured:
         return await measure_pairs(plans, args.pairs, service, engine, stop, told)
 
-    ended = measured(work, settings, presets, addresses)
+    ended = measured(work, settings, presets, addresses, link=False)
     found = of_pairs((addresses[0], addresses[1]), ended.result.pairs, args.metric, args.threshold / 100)
     _print(args, found, ended.result.pairs[-1:])
+    link_comparisons(settings, [found])
     if ended.stopped:
         return INTERRUPTED
     if ended.result.error is not None:

@@ -13,7 +13,15 @@ import httpx
 from decodetop.bench.experiment import Experiment, Outcome, lines, order, parse, plan_lines
 from decodetop.bench.plan import choose, load_presets, plans_of
 from decodetop.bench.reading import SCHEMA, Run
-from decodetop.cli.bench_options import INTERRUPTED, action, measured, overrides, own_presets, plan_options
+from decodetop.cli.bench_options import (
+    INTERRUPTED,
+    action,
+    link_comparisons,
+    measured,
+    overrides,
+    own_presets,
+    plan_options,
+)
 from decodetop.cli.common import print_json, print_lines
 from decodetop.config import Settings, api_key, load
 from decodetop.core.engine import Engine
@@ -65,7 +73,8 @@ def _experiment(args: argparse.Namespace, settings: Settings) -> int:
         experimenter = Experimenter(experiment, stage, measure, answers, engine.clock, logs, _told)
         return await experimenter.run(starts, stop)
 
-    ended = measured(work, settings, presets, [endpoint])
+    ended = measured(work, settings, presets, [endpoint], link=False)
+    link_comparisons(settings, ended.result.comparisons)
     if args.json:
         print_json(ended.result)
     else:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from decodetop.bench import text
+from decodetop.bench.compare import Comparison
 from decodetop.bench.plan import Overrides, parse_slo
 from decodetop.bench.reading import Preset
 from decodetop.cli.common import Meter, add_common, finite
@@ -19,6 +20,7 @@ from decodetop.core.engine import Engine
 from decodetop.errors import UsageError
 from decodetop.flows.bench import BenchService
 from decodetop.flows.bench_headless import Ended, box_probes, headless
+from decodetop.flows.evidence import Linker, made_of_comparison
 
 T = TypeVar("T")
 
@@ -81,8 +83,12 @@ def measured(
     settings: Settings,
     presets: Sequence[Preset],
     endpoints: Sequence[str] | None = None,
+    *,
+    link: bool = True,
 ) -> Ended[T]:
     """`work` on this box, with a line of progress on a terminal. `endpoints` (or the settings') are watched too.
+
+    `link`: each run is evidence of the item in progress, if there is one.
 
     Raises UsageError when readonly.
     """
@@ -91,17 +97,33 @@ def measured(
     key = api_key(settings)
     service = BenchService(settings.investigation, presets, lambda: key)
     meter = Meter()
+    clock = SystemClock()
+    linker = Linker(settings.investigation, clock)
     probes = box_probes(settings.endpoints if endpoints is None else endpoints, key)
     ended = asyncio.run(
         headless(
             lambda engine, stop: work(service, engine, stop),
             service,
-            SystemClock(),
+            clock,
             lambda progress: meter.show(text.progress_line(progress)),
             probes,
+            linker.hear if link else lambda sample: None,
         )
     )
     meter.clear()
     if ended.problem is not None:
         print(f"decodetop: not stored: {ended.problem}", file=sys.stderr)
+    _say(linker)
     return ended
+
+
+def link_comparisons(settings: Settings, found: Sequence[Comparison]) -> None:
+    """Each comparison that has pairs is evidence of the item in progress, if there is one."""
+    linker = Linker(settings.investigation, SystemClock())
+    linker.link([made_of_comparison(one) for one in found if one.pairs])
+    _say(linker)
+
+
+def _say(linker: Linker) -> None:
+    for word in linker.words:
+        print(f"decodetop: {word}", file=sys.stderr)

@@ -17,6 +17,7 @@ from decodetop.errors import UsageError
 from decodetop.flows.bench_window import fresh, server_at
 from decodetop.flows.capture import CaptureService
 from decodetop.flows.capture_headless import Driver, drive
+from decodetop.flows.evidence import Linker
 from decodetop.server.reading import Server, ServerReading
 from decodetop.steps import text
 from decodetop.steps.reading import CaptureSteps, LeftProfiling, StepsReading
@@ -71,11 +72,19 @@ def _driven(
     key: str | None,
     services: tuple[StepsService, CaptureService] | None,
 ) -> Driver[T]:
-    teller = _Teller()
+    teller, clock = _Teller(), SystemClock()
+    linker = Linker(settings.investigation, clock)
+
+    def heard(sample: Sample) -> None:
+        teller.heard(sample)
+        linker.hear(sample)
+
     try:
-        return asyncio.run(drive(work, SystemClock(), settings.endpoints, key, services, teller.heard))
+        return asyncio.run(drive(work, clock, settings.endpoints, key, services, heard))
     finally:
         teller.clear()
+        for word in linker.words:
+            print(f"decodetop: {word}", file=sys.stderr)
 
 
 def _agreed(ask: CaptureSteps, settings: Settings, key: str | None) -> bool:

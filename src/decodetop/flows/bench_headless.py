@@ -32,10 +32,12 @@ WHEN_ASKED_S = 86_400.0
 
 
 class _Sink:
-    def __init__(self, told: Callable[[Progress], None]) -> None:
+    def __init__(self, told: Callable[[Progress], None], heard: Callable[[Sample], None]) -> None:
         self._told = told
+        self._heard = heard
 
     def put(self, sample: Sample) -> None:
+        self._heard(sample)
         if isinstance(sample.reading, BenchReading) and sample.reading.progress is not None:
             self._told(sample.reading.progress)
 
@@ -71,15 +73,18 @@ async def headless(
     clock: Clock,
     told: Callable[[Progress], None],
     make_probes: MakeProbes = lambda clock, state: (),
+    heard: Callable[[Sample], None] = lambda sample: None,
 ) -> Ended[T]:
     """Do `work` with the engine running and every probe having looked once; the event is set by a signal.
+
+    `told` hears of the progress, `heard` every sample.
 
     What `work` raises is raised.
     """
     engine: Engine
     probes = make_probes(clock, lambda: engine.state)
     engine = Engine(new_header(clock), clock, probes, [service])
-    running = asyncio.ensure_future(engine.run(_Sink(told)))
+    running = asyncio.ensure_future(engine.run(_Sink(told, heard)))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for word in SIGNALS:

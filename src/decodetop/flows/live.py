@@ -16,6 +16,7 @@ from decodetop.core.sample import Header
 from decodetop.core.state import State
 from decodetop.flows.bench import BenchService
 from decodetop.flows.capture import CaptureService
+from decodetop.flows.evidence import EvidenceService
 from decodetop.flows.record import RecordService
 from decodetop.flows.session import new_header
 from decodetop.gpu.probe import GpuProbe
@@ -88,6 +89,7 @@ def assemble(
             steps,
             CaptureService(folder, steps, key),
             RecordService(folder / "tapes", header),
+            EvidenceService(),
             *more,
         ),
         readonly=settings.readonly,

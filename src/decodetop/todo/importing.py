@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
+from decodetop.core.stamp import stamp_of
 from decodetop.todo.document import Document, Item, fold_content
 from decodetop.todo.formats.block import Block
 from decodetop.todo.merge import similar
-from decodetop.todo.view import stamp_of
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from decodetop.core.stamp import stamp_of
 from decodetop.errors import UsageError
 from decodetop.todo.document import Document, Item, parents_of, status_of, tree
 from decodetop.todo.merge import merge3
 from decodetop.todo.reading import AddAttempt, AddEvidence, AddTodo, EditTodo, MoveTodo
-from decodetop.todo.view import stamp_of
 
 UNDO_DEPTH = 100
 WORDS_SHOWN = 48
