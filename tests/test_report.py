@@ -121,3 +121,12 @@ def test_keys_that_slipped_into_the_state_are_redacted() -> None:
 
 def test_the_file_name_sorts_by_time() -> None:
     assert file_name(states.box()).startswith("snapshot-2026") and file_name(states.box()).endswith("Z.md")
+
+
+def test_the_host_of_a_foreign_tape_steers_nothing() -> None:
+    state = states.box()
+    header = msgspec.structs.replace(state.header, host="evil\x1b[2J\u202e: {x}\n# <b>")
+    text = markdown(msgspec.structs.replace(state, header=header))
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert 'host: "evil [2J : {x} # <b>"\n' in text
+    assert "<b>" not in body(text).replace("\\<b>", "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +12,7 @@ from decodetop import __version__
 from decodetop.bench import text as bench_text
 from decodetop.bench.reading import BenchReading
 from decodetop.core.clock import SECOND_NS
-from decodetop.core.outside import escape
+from decodetop.core.outside import escape, harmless, plain
 from decodetop.core.sample import Reading
 from decodetop.core.state import State
 from decodetop.core.words import duration
@@ -44,7 +46,8 @@ def markdown(state: State) -> str:
     lines = [*_front(state), "", *_findings(state)]
     for source, title, kind, section in _SECTIONS:
         lines += ["", *_section(state, source, title, kind, section)]
-    return redact_text("\n".join(lines)).rstrip("\n") + "\n"
+    text = redact_text("\n".join(lines)).rstrip("\n") + "\n"
+    return "\n".join(map(harmless, text.split("\n")))
 
 
 def stamp(wall_ns: int) -> str:
@@ -59,13 +62,14 @@ def file_name(state: State) -> str:
 
 def _front(state: State) -> list[str]:
     made = stamp(state.wall_ns)
+    host = plain(state.header.host)
     todo = state.last("todo", TodoReading)
-    title = todo.title if todo is not None and todo.title else f"decodetop snapshot of {state.header.host}"
+    title = todo.title if todo is not None and todo.title else f"decodetop snapshot of {host}"
     lines = [
         "---",
         f"schema: {SCHEMA}",
         f"decodetop: {__version__}",
-        f"host: {state.header.host}",
+        f"host: {_yaml(host)}",
         f"made: {made}",
         f"simulated: {'true' if state.header.simulated else 'false'}",
         "---",
@@ -76,7 +80,12 @@ def _front(state: State) -> list[str]:
     if state.header.simulated:
         lines += ["> **SIMULATED**: these figures come from decodetop's own simulated box, not from hardware.", ""]
     watched = duration(state.now_ns / SECOND_NS)
-    return [*lines, f"{state.header.host}, {made}, watched for {watched}, decodetop {__version__}."]
+    return [*lines, f"{escape(host)}, {made}, watched for {watched}, decodetop {__version__}."]
+
+
+def _yaml(text: str) -> str:
+    """A name as it is, anything else quoted: a tape's host may be any text."""
+    return text if re.fullmatch(r"[A-Za-z_][\w.\-]*", text) else json.dumps(text)
 
 
 def _findings(state: State) -> list[str]:

@@ -9,10 +9,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from decodetop import __version__
-from decodetop.cli.common import add_common, settings_of
+from decodetop.cli.common import add_common, common_first, complain, settings_of
 from decodetop.config import defaults
+from decodetop.core.outside import harmless
 from decodetop.errors import ConfigError, DecodetopError
 
 COMMANDS = {
@@ -33,6 +35,8 @@ COMMANDS = {
     "doctor": "what was found, what is missing, which settings are in force",
 }
 
+INTERRUPTED = 130
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand; every message on stderr and every exit code comes from here."""
@@ -44,23 +48,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a bar in an ASCII locale is no reason to fail
     try:
-        return _dispatch(arguments)
+        code = _dispatch(arguments)
+        sys.stdout.flush()  # a full disk shall be heard of here, not when Python ends
     except DecodetopError as error:
-        print(f"decodetop: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"  hint: {error.hint}", file=sys.stderr)
+        complain(error.message, error.hint)
         return error.exit_code
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         _forget_output()  # its reader went away: not an error of ours
         return 0
     except OSError as error:
-        # what we read and write ourselves is a DecodetopError; what is left is the output itself
+        return _refused(error)
+    return code
+
+
+def _refused(error: OSError) -> int:
+    """A file of the operator's, or the output itself: the system's word on it."""
+    why = error.strerror or str(error)
+    if error.filename is not None:
+        complain(f"can't use {os.fsdecode(error.filename)}: {why}", "check its permissions, or name another place")
+    else:
         _forget_output()
-        print(f"decodetop: can't write the output: {error.strerror or error}", file=sys.stderr)
-        print("  hint: is the disk full, or the terminal gone?", file=sys.stderr)
-        return 1
+        complain(f"can't write the output: {why}", "is the disk full, or the terminal gone?")
+    return 1
 
 
 def _forget_output() -> None:
@@ -68,14 +79,23 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Parser(argparse.ArgumentParser):
+    """Its complaints may repeat what was pasted, so they are made harmless to a terminal."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("unrecognized arguments:"):
+            command = next((word for word in message.split()[2:] if word in COMMANDS), None)
+            message += f" (options of a command stand after it: decodetop {command} ...)" if command else ""
+        super().error(harmless(message))
+
+
 def _dispatch(arguments: list[str]) -> int:
-    chosen = next((word for word in arguments if word in COMMANDS), None)
+    arguments = common_first(arguments, COMMANDS)
     leading = arguments[0] if arguments else None
-    if leading in ("-h", "--help", "--version") or (leading is not None and not leading.startswith("-")):
-        chosen = leading if leading in COMMANDS else None
-    elif chosen is None or arguments.index(chosen) != 0:
+    chosen = leading if leading in COMMANDS else None
+    if leading is None or (leading.startswith("-") and leading not in ("-h", "--help", "--version")):
         chosen, arguments = "tui", ["tui", *arguments]
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="decodetop",
         description="top for LLM decode",
         epilog="Without a command: the screen, `decodetop tui`; its options (--endpoint, --from, --readonly, ...) are "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from decodetop.bench.store import FILE, RunStore
 from decodetop.bench.workload import read_lines
 from decodetop.cli import bench_compare, bench_experiment
 from decodetop.cli.bench_options import INTERRUPTED, action, measured, overrides, own_presets, plan_options
-from decodetop.cli.common import print_json, print_lines
+from decodetop.cli.common import print_json, print_lines, print_text, tell
 from decodetop.config import Settings
 from decodetop.core.engine import Engine
 from decodetop.errors import UsageError
@@ -120,7 +119,7 @@ def _list(args: argparse.Namespace, settings: Settings) -> int:
     elif runs:
         print_lines(text.table(runs, baseline_id))
     else:
-        print(f"no runs in {settings.investigation / FILE} yet", file=sys.stderr)
+        tell(f"no runs in {settings.investigation / FILE} yet")
     return 0
 
 
@@ -134,16 +133,16 @@ def _stored(settings: Settings, count: int) -> tuple[tuple[Run, ...], int | None
         store.close()
 
 
-_FORMATS: dict[str, Callable[[Sequence[Run]], str]] = {
-    "json": lambda runs: msgspec.json.format(msgspec.json.encode({"schema": SCHEMA, "runs": runs})).decode() + "\n",
-    "csv": csv_table,
-    "markdown": lambda runs: "\n".join(text.markdown_table(runs)) + "\n",
+_FORMATS: dict[str, Callable[[Sequence[Run]], None]] = {
+    "json": lambda runs: print_json({"schema": SCHEMA, "runs": runs}),
+    "csv": lambda runs: print_text(csv_table(runs)),
+    "markdown": lambda runs: print_lines(text.markdown_table(runs)),
 }
 
 
 def _export(args: argparse.Namespace, settings: Settings) -> int:
     runs, _ = _stored(settings, EVERY)
-    sys.stdout.write(_FORMATS["json" if args.json else args.format](runs[::-1]))
+    _FORMATS["json" if args.json else args.format](runs[::-1])
     return 0
 
 

@@ -21,7 +21,7 @@ from decodetop.cli.bench_options import (
     own_presets,
     plan_options,
 )
-from decodetop.cli.common import finite, print_json, print_lines
+from decodetop.cli.common import finite, print_json, print_lines, tell
 from decodetop.config import Settings, load
 from decodetop.core.engine import Engine
 from decodetop.errors import UsageError
@@ -82,7 +82,7 @@ def _live(args: argparse.Namespace, settings: Settings) -> int:
     def told(pairs: Sequence[PairRuns]) -> None:
         if sys.stderr.isatty():
             so_far = of_pairs((args.a, args.b), pairs, args.metric, args.threshold / 100)
-            print(f"\r\x1b[K{pair_line(len(pairs), so_far.pairs[-1])}", file=sys.stderr)
+            tell(pair_line(len(pairs), so_far.pairs[-1]))
 
     async def work(service: BenchService, engine: Engine, stop: asyncio.Event) -> Measured:
         return await measure_pairs(plans, args.pairs, service, engine, stop, told)

@@ -22,7 +22,7 @@ from decodetop.cli.bench_options import (
     own_presets,
     plan_options,
 )
-from decodetop.cli.common import print_json, print_lines
+from decodetop.cli.common import agreed, print_json, print_lines, tell
 from decodetop.config import Settings, api_key, load
 from decodetop.core.engine import Engine
 from decodetop.errors import ConfigError, DataError, RequestError, UsageError
@@ -70,7 +70,7 @@ def _experiment(args: argparse.Namespace, settings: Settings) -> int:
             return outcome.runs[0]
 
         stage = stage_of(experiment)
-        experimenter = Experimenter(experiment, stage, measure, answers, engine.clock, logs, _told)
+        experimenter = Experimenter(experiment, stage, measure, answers, engine.clock, logs, tell)
         return await experimenter.run(starts, stop)
 
     ended = measured(work, settings, presets, [endpoint], link=False)
@@ -108,8 +108,9 @@ def _ask(args: argparse.Namespace, experiment: Experiment, starts: Sequence[tupl
         raise UsageError(
             "an experiment stops and starts servers, and there is nobody to ask", "add --yes (or --dry-run)"
         )
-    print("\n".join([*plan_lines(experiment, starts), "Go on? [y/N] "]), end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    for line in plan_lines(experiment, starts):
+        tell(line)
+    if not agreed():
         raise UsageError("not begun", "nothing was touched")
 
 
@@ -138,7 +139,3 @@ def _answers(endpoint: str, key: str | None) -> Answers:
         return response.status_code in READY
 
     return answers
-
-
-def _told(words: str) -> None:
-    print(words, file=sys.stderr)

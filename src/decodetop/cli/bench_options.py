@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +12,7 @@ from decodetop.bench import text
 from decodetop.bench.compare import Comparison
 from decodetop.bench.plan import Overrides, parse_slo
 from decodetop.bench.reading import Preset
-from decodetop.cli.common import Meter, add_common, finite
+from decodetop.cli.common import Meter, add_common, complain, finite
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SystemClock
 from decodetop.core.engine import Engine
@@ -112,7 +111,7 @@ def measured(
     )
     meter.clear()
     if ended.problem is not None:
-        print(f"decodetop: not stored: {ended.problem}", file=sys.stderr)
+        complain(f"not stored: {ended.problem}")
     _say(linker)
     return ended
 
@@ -126,4 +125,4 @@ def link_comparisons(settings: Settings, found: Sequence[Comparison]) -> None:
 
 def _say(linker: Linker) -> None:
     for word in linker.words:
-        print(f"decodetop: {word}", file=sys.stderr)
+        complain(word)

@@ -1,4 +1,7 @@
-"""What the subcommands share: common options, settings, printing JSON."""
+"""What the subcommands share: common options, settings, and all that is printed.
+
+What is printed may come from outside (a kernel's name, a server's error): here it is made harmless to a terminal.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,38 @@ import argparse
 import math
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from decodetop.config import Settings, load
+from decodetop.core.outside import harmless, harmless_json
+
+_COMMON: dict[str, dict[str, Any]] = {
+    "--endpoint": {"dest": "endpoints", "action": "append", "metavar": "URL", "help": "a server (repeatable)"},
+    "--investigation": {"metavar": "DIR", "help": "folder of the checklist, runs and captures"},
+    "--readonly": {"action": "store_const", "const": True, "help": "never touch server, service or GPU"},
+    "--theme": {"metavar": "NAME", "help": "night, paper, okabe, mono, ansi, or your own"},
+    "--config": {"metavar": "FILE", "help": "settings file (TOML)"},
+}
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
     """The options every subcommand takes."""
     group = parser.add_argument_group("common options")
-    group.add_argument("--endpoint", dest="endpoints", action="append", metavar="URL", help="a server (repeatable)")
-    group.add_argument("--investigation", metavar="DIR", help="folder of the checklist, runs and captures")
-    group.add_argument("--readonly", action="store_const", const=True, help="never touch server, service or GPU")
-    group.add_argument("--theme", metavar="NAME", help="night, paper, okabe, mono, ansi, or your own")
-    group.add_argument("--config", metavar="FILE", help="settings file (TOML)")
+    for flag, how in _COMMON.items():
+        group.add_argument(flag, **how)
+
+
+def common_first(arguments: Sequence[str], commands: Collection[str]) -> list[str]:
+    """The arguments with the common options that stand before a command moved behind it."""
+    at = 0
+    while at < len(arguments) and (flag := arguments[at].partition("="))[0] in _COMMON:
+        at += 2 if "metavar" in _COMMON[flag[0]] and not flag[1] else 1
+    if 0 < at < len(arguments) and arguments[at] in commands:
+        return [arguments[at], *arguments[:at], *arguments[at + 1 :]]
+    return list(arguments)
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
@@ -39,11 +58,61 @@ def finite(text: str) -> float:
 
 def print_json(value: Any) -> None:
     """`value` as indented JSON on stdout."""
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    print_json_text(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+
+
+def print_json_line(value: Any) -> None:
+    """`value` as JSON in one line on stdout, at once."""
+    print_json_text(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()
+
+
+def print_json_text(text: str) -> None:
+    sys.stdout.write(harmless_json(text))
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.write("".join(f"{harmless(line)}\n" for line in lines))
+
+
+def print_text(text: str) -> None:
+    """A text for other programs: to them it goes as it is, to a terminal harmless."""
+    if sys.stdout.isatty():
+        text = "\n".join(map(harmless, text.split("\n")))
+    sys.stdout.write(text)
+
+
+def print_bytes(json_line: bytes) -> None:
+    """A line of a stream, at once; as `print_text`, in bytes."""
+    if sys.stdout.isatty():
+        json_line = harmless_json(json_line.decode("utf-8", "replace")).encode()
+    sys.stdout.buffer.write(json_line)
+    sys.stdout.buffer.flush()
+
+
+def clear_screen() -> None:
+    """Where stdout is a terminal."""
+    if sys.stdout.isatty():
+        sys.stdout.write("\x1b[H\x1b[2J")
+
+
+def tell(words: str) -> None:
+    """A line on stderr; on a terminal in the place of a meter's line."""
+    begin = "\r\x1b[K" if sys.stderr.isatty() else ""
+    print(begin + harmless(words), file=sys.stderr)
+
+
+def complain(message: str, hint: str = "") -> None:
+    """What went wrong, and what to do next, on stderr."""
+    tell(f"decodetop: {message}")
+    if hint:
+        tell(f"  hint: {hint}")
+
+
+def agreed() -> bool:
+    """Whether the operator answers yes."""
+    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 class Meter:
@@ -54,7 +123,7 @@ class Meter:
         self._shown = ""
 
     def show(self, words: str) -> None:
-        words = words[: max(0, shutil.get_terminal_size().columns - 1)]
+        words = harmless(words)[: max(0, shutil.get_terminal_size().columns - 1)]
         if self._on and words != self._shown:
             self._shown = words
             print(f"\r\x1b[K{words}", end="", file=sys.stderr, flush=True)

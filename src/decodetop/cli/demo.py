@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import get_args
 
+from decodetop.cli.common import tell
 from decodetop.cli.tui import add_screen_options, log_to, show
 from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         )
     if args.serve:
         url = f"http://127.0.0.1:{args.port}" if args.port else "the endpoint below"
-        print(f"try: decodetop --endpoint, or decodetop bench run single --endpoint, with {url}", file=sys.stderr)
+        tell(f"try: decodetop --endpoint, or decodetop bench run single --endpoint, with {url}")
         graphs = "--graphs" if args.graphs else "--no-graphs"
         cast = ["--kv-cast", args.kv_cast, "--kv-tokens", str(KV_TOKENS)]
         return serve(["--tp", str(args.tp), "--port", str(args.port), "--visitors", str(VISITORS), graphs, *cast])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from typing import NamedTuple
 
 from decodetop.bench.plan import Overrides, load_presets
 from decodetop.bench.reading import Run
 from decodetop.bench.store import RunStore
 from decodetop.cli.bench_options import INTERRUPTED, measured, own_presets
-from decodetop.cli.common import print_json, print_lines
+from decodetop.cli.common import print_json, print_lines, tell
 from decodetop.cli.floor_options import ask_of, card_of, count, own_options, positive, served_options, steps_of
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SystemClock
@@ -122,4 +121,4 @@ def _bench(args: argparse.Namespace, settings: Settings) -> _Measured:
 
 
 def _tell(stage: Stage) -> None:
-    print(f"{stage.name}: {stage.status}, {stage.words}", file=sys.stderr)
+    tell(f"{stage.name}: {stage.status}, {stage.words}")

@@ -9,14 +9,14 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from decodetop import __version__
-from decodetop.cli.common import print_json
+from decodetop.cli.common import print_json, print_lines
 from decodetop.config import Settings, api_key, default_config_path
 from decodetop.core.clock import SystemClock
 from decodetop.core.state import State
@@ -60,14 +60,19 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         in_force = {name: {"value": value, "origin": origin} for name, value, origin in _settings(settings)}
         print_json({"schema": 1, "checks": checks, "settings": in_force, "errors": []})
         return 0
-    for check in checks:
-        print(f"{MARKS[check.word]}  {check.name:<14} {check.detail}")
-        if check.hint:
-            print(f"{'':<25}{check.hint}")
-    print("\nsettings in force (command line over environment over file over default)")
-    for name, value, origin in _settings(settings):
-        print(f"  {name:<14} {_shown(value):<44} {origin}")
+    print_lines(_lines(checks, settings))
     return 0
+
+
+def _lines(checks: Sequence[Check], settings: Settings) -> Iterator[str]:
+    for check in checks:
+        yield f"{MARKS[check.word]}  {check.name:<14} {check.detail}"
+        if check.hint:
+            yield f"{'':<25}{check.hint}"
+    yield ""
+    yield "settings in force (command line over environment over file over default)"
+    for name, value, origin in _settings(settings):
+        yield f"  {name:<14} {_shown(value):<44} {origin}"
 
 
 def _shown(value: object) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from pathlib import Path
 
-from decodetop.cli.common import print_json, print_lines
+from decodetop.cli.common import complain, print_json, print_lines
 from decodetop.cli.floor_options import ask_of, card_of, own_options, positive, served_options, steps_of
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SystemClock
@@ -56,7 +55,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.calibrate and steps is not None:
         found = calibrated(ask, card, steps, ", ".join(Path(name).name for name in args.steps))
         kept = calibration.save(settings.investigation, card.hardware.name, found)
-        print(f"decodetop: constants of {card.hardware.name} kept in {kept}", file=sys.stderr)
+        complain(f"constants of {card.hardware.name} kept in {kept}")
     stored = calibration.load(settings.investigation).get(card.hardware.name)
     report = answer(ask, card, steps=steps, server=seen.server, clocks=clocks_of(seen.gpus), calibration=stored)
     if args.json:
@@ -64,7 +63,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     else:
         print_lines(text.lines(report, PLAIN_WIDTH))
         for error in report.errors:
-            print(f"decodetop: {error}", file=sys.stderr)
+            complain(error)
         if args.explain:
             print_lines(["", *text.explain(report, PLAIN_WIDTH)])
     return 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
+from decodetop.cli.common import complain
 from decodetop.errors import DataError, UsageError
 from decodetop.floor import hardware
 from decodetop.floor.formats import FORMATS
@@ -105,7 +105,7 @@ def steps_of(files: Sequence[str]) -> StepsReport:
     else:
         report = analyse(files)
     for error in report.errors:
-        print(f"decodetop: {error}", file=sys.stderr)
+        complain(error)
     if not any(rank.period_us is not None for rank in report.ranks):
         raise DataError(f"no decode step can be shown in {files[0]}", "decodetop steps says what is wrong with it")
     return report

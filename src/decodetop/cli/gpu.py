@@ -6,9 +6,7 @@ import argparse
 import asyncio
 import sys
 
-import msgspec
-
-from decodetop.cli.common import print_json, print_lines
+from decodetop.cli.common import clear_screen, print_json, print_json_line, print_lines
 from decodetop.config import Settings
 from decodetop.core.clock import SECOND_NS, Clock, SystemClock
 from decodetop.core.sample import Failure, Reading, failure_of
@@ -16,8 +14,6 @@ from decodetop.errors import DecodetopError
 from decodetop.gpu.probe import GpuProbe
 from decodetop.gpu.reading import GpuReading
 from decodetop.gpu.text import lines
-
-_CLEAR = "\x1b[H\x1b[2J"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,12 +62,12 @@ def _show(seen: Reading | Failure, as_json: bool, clock: Clock, again: bool = Fa
         reading, failure = (None, seen) if isinstance(seen, Failure) else (seen, None)
         answer = {"schema": 1, "source": "gpu", "reading": reading, "failure": failure, "errors": _errors(seen)}
         if again:
-            sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+            print_json_line(answer)
         else:
             print_json(answer)
     else:
-        if again and sys.stdout.isatty():
-            sys.stdout.write(_CLEAR)
+        if again:
+            clear_screen()
         if isinstance(seen, GpuReading):
             print_lines(lines(seen, clock.now_ns()))
         elif isinstance(seen, Failure):

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from decodetop.cli.common import finite, print_json
+from decodetop.cli.common import finite, print_json, print_lines, tell
 from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
 from decodetop.core.tape import TapeWriter
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     engine = build_live(settings, clock)
     tape = TapeWriter(Path(args.output), engine.header, codec())
     if sys.stderr.isatty():
-        print(f"recording to {tape.path}; Ctrl-C ends", file=sys.stderr)
+        tell(f"recording to {tape.path}; Ctrl-C ends")
     try:
         asyncio.run(watch(engine, clock, args.duration_s, tape.write))
     finally:
@@ -35,5 +35,5 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.json:
         print_json({"schema": 1, "path": str(tape.path), "samples": tape.samples, "errors": []})
     else:
-        print(f"{tape.samples} samples in {tape.path}")
+        print_lines([f"{tape.samples} samples in {tape.path}"])
     return 0

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from pathlib import Path
 
-from decodetop.cli.common import print_json
+from decodetop.cli.common import complain, print_json, print_text
 from decodetop.config import Settings
 from decodetop.core.atomic import real_path, replace
 from decodetop.core.clock import SystemClock
@@ -35,11 +34,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.output:
         path = Path(file_name(state)) if args.output == "." else Path(args.output)
         replace(real_path(path), text.encode("utf-8"))
-        print(f"decodetop: wrote {path}", file=sys.stderr)
+        complain(f"wrote {path}")
     if args.json:
         print_json({"schema": 1, "path": str(path) if path else None, "markdown": text, "errors": []})
     elif path is None:
-        sys.stdout.write(text)
+        print_text(text)
     return 0
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 
-from decodetop.cli.common import print_json, print_lines
+from decodetop.cli.common import complain, print_json, print_lines
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SystemClock
 from decodetop.core.engine import Engine
@@ -38,7 +37,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     elif reading is not None:
         print_lines(text.lines(reading))
     elif failure is not None:
-        print(f"decodetop: {failure.message}", file=sys.stderr)
+        complain(failure.message, failure.hint)
     return 0 if any(map(_answers, _meant(reading, settings))) else 1
 
 

@@ -7,10 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from decodetop.cli.common import print_json, print_lines
+from decodetop.cli.common import Meter, complain, print_json, print_lines
 from decodetop.config import Settings
 from decodetop.core.clock import SECOND_NS, SystemClock
-from decodetop.core.outside import plain
 from decodetop.errors import UsageError
 from decodetop.steps import kinds, text
 from decodetop.steps.analyse import ProgressOf, analyse
@@ -97,7 +96,7 @@ def _analyse(args: argparse.Namespace, traces: Sequence[str]) -> StepsReport:
 
 def _teller() -> ProgressOf:
     """One line on the terminal that is written over; only for what takes long."""
-    clock = SystemClock()
+    clock, meter = SystemClock(), Meter()
     next_ns = 2 * SECOND_NS
 
     def tell(path: Path, seen: Progress) -> None:
@@ -106,16 +105,16 @@ def _teller() -> ProgressOf:
         if now_ns >= next_ns:
             next_ns = now_ns + SECOND_NS // 4
             share = seen.done_bytes / max(1, seen.total_bytes)
-            print(f"\rreading {path.name} {share:4.0%} ", end="", file=sys.stderr, flush=True)
+            meter.show(f"reading {path.name} {share:4.0%}")
             if seen.done_bytes >= seen.total_bytes:
-                print("\r\033[K", end="", file=sys.stderr, flush=True)
+                meter.clear()
 
     return tell
 
 
 def _complain(errors: Sequence[str]) -> None:
     for error in errors:
-        print(f"decodetop: {plain(error)}", file=sys.stderr)
+        complain(error)
 
 
 def _positive(word: str) -> float:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from decodetop.cli.common import Meter, print_json, print_lines
+from decodetop.cli.common import Meter, agreed, complain, print_json, print_lines, tell
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SECOND_NS, SystemClock
 from decodetop.core.engine import Context
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, settings: Settings, width: int) -> int:
         return 1
     driver = _driven(lambda context: service.capture(ask, context), settings, key, (steps, service))
     if not driver.done or driver.result is None:
-        print("decodetop: interrupted; a profile under way is being stopped", file=sys.stderr)
+        complain("interrupted; a profile under way is being stopped")
         return INTERRUPTED
     report = driver.result.report
     if args.json:
@@ -62,7 +62,7 @@ def _stop(settings: Settings, key: str | None, steps: StepsService, service: Cap
     driver: Driver[LeftProfiling] = _driven(service.stop_left, settings, key, (steps, service))
     if driver.result is None:
         return INTERRUPTED
-    print(f"decodetop: the profiler of {driver.result.endpoint} does not run any more", file=sys.stderr)
+    complain(f"the profiler of {driver.result.endpoint} does not run any more")
     return 0
 
 
@@ -84,7 +84,7 @@ def _driven(
     finally:
         teller.clear()
         for word in linker.words:
-            print(f"decodetop: {word}", file=sys.stderr)
+            complain(word)
 
 
 def _agreed(ask: CaptureSteps, settings: Settings, key: str | None) -> bool:
@@ -94,9 +94,8 @@ def _agreed(ask: CaptureSteps, settings: Settings, key: str | None) -> bool:
     driver = _driven(_meant(ask), settings, key, None)
     if not driver.done:
         return False
-    print(f"Profile {text.capture_question(ask.steps, ask.load, ask.endpoint, driver.result)}", file=sys.stderr)
-    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    tell(f"Profile {text.capture_question(ask.steps, ask.load, ask.endpoint, driver.result)}")
+    return agreed()
 
 
 def _meant(ask: CaptureSteps) -> Callable[[Context], Awaitable[Server | None]]:
@@ -124,7 +123,7 @@ class _Teller:
     def heard(self, sample: Sample) -> None:
         if isinstance(sample.reading, Notice) and sample.reading.level == "warning":
             self._meter.clear()
-            print(f"decodetop: {sample.reading.message}", file=sys.stderr)
+            complain(sample.reading.message)
         elif isinstance(sample.reading, StepsReading) and sample.reading.taking.progress is not None:
             self._meter.show(text.capture_words(sample.reading.taking.progress))
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 
-from decodetop.cli.common import finite
+from decodetop.cli.common import finite, print_bytes
 from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
 from decodetop.core.sample import Sample
@@ -25,13 +24,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     engine = build_live(settings, clock)
     lines = codec()
 
-    def write(line: bytes) -> None:
-        sys.stdout.buffer.write(line)
-        sys.stdout.buffer.flush()
-
     def listener(sample: Sample) -> None:
-        write(lines.line(sample))
+        print_bytes(lines.line(sample))
 
-    write(lines.header_line(engine.header))
+    print_bytes(lines.header_line(engine.header))
     asyncio.run(watch(engine, clock, args.duration_s, listener))
     return 0

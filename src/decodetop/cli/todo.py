@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from decodetop.cli.common import add_common, print_json, print_lines
+from decodetop.cli.common import add_common, complain, print_json, print_lines, print_text
 from decodetop.cli.todo_edits import advice, edit_of
 from decodetop.config import Settings
 from decodetop.core.atomic import real_path, replace
@@ -122,14 +121,14 @@ def _change(args: argparse.Namespace, store: TodoStore) -> int:
             [*said, *(f"{text.mark(todo_of(item))} {item['id']}  {plain(item['content'])}" for item in changed)]
         )
     for word in advice(args, document, ids):
-        print(f"decodetop: {word}", file=sys.stderr)
+        complain(word)
     return 0
 
 
 def _export(args: argparse.Namespace, store: TodoStore) -> int:
     rendered = formats.render(encodable(list(store.read().items)), args.format)
     if args.file == "-":
-        sys.stdout.write(rendered)
+        print_text(rendered)
         return 0
     target = real_path(Path(args.file))
     if target == real_path(store.path):
