@@ -243,12 +243,13 @@ def markdown(reading: BenchReading) -> list[str]:
         *markdown_table(reading.runs, reading.baseline_id),
         "",
         "TTFT and TPOT are means over requests.",
+        *markdown_gates(reading.runs),
         *_newest(reading.runs[0]),
     ]
     base = next((run for run in reading.runs if run.id is not None and run.id == reading.baseline_id), None)
     if base is not None and base is not reading.runs[0]:
         found += ["", f"{escape(against(reading.runs[0], base))}."]
-    return found
+    return [*found, "", "How the figures are defined:", "", *(f"- {name}: {words}" for name, words in DEFINITIONS)]
 
 
 def markdown_table(runs: Sequence[Run], baseline_id: int | None = None) -> list[str]:
@@ -256,6 +257,28 @@ def markdown_table(runs: Sequence[Run], baseline_id: int | None = None) -> list[
     head = "| run | preset | streams | output tok/s | TTFT ms | TPOT ms | ICL p99 ms | ok/failed | state |"
     rows = [f"| {' | '.join(escape(cell) for cell in _cells(run, baseline_id))} |" for run in runs]
     return [head, "|---|---|--:|--:|--:|--:|--:|---|---|", *rows]
+
+
+DEFINITIONS = (
+    ("TTFT", "from the client's write of the request to its first token"),
+    ("ITL", "gap between two chunks over the tokens of the later one, where the stream tells them"),
+    ("ICL", "raw gap between two chunks, whatever they hold"),
+    ("TPOT", "(last token - first token) / (tokens - 1) of a request"),
+    ("E2E", "from the write of the request to its last token"),
+    ("output tok/s", "tokens that the server counted, over the time from the first write to the last token"),
+)
+
+
+def markdown_gates(runs: Sequence[Run]) -> list[str]:
+    """What the self-checks of the runs said, a row a gate; a word when they said nothing."""
+    rows = [
+        f"| {escape(name(run))} | {gate.severity} | {escape(gate.name)} | {escape(gate.detail)} |"
+        for run in runs
+        for gate in run.gates
+    ]
+    if not rows:
+        return ["", "Gates: no self-check of these runs had anything to say."]
+    return ["", "| run | severity | gate | what it says |", "|---|---|---|---|", *rows]
 
 
 def _newest(run: Run) -> list[str]:
@@ -273,6 +296,5 @@ def _newest(run: Run) -> list[str]:
         facts.append(f"the server's own counts: {server_line(run.environment.server)}")
     facts.append(f"client: {client_line(run)}")
     facts += [gpu_line(span) for span in run.environment.gpus]
-    facts += [gate_line(gate) for gate in run.gates]
     facts += [f"{error.count} x {error.kind}: {error.example}" for error in run.requests.errors]
     return [*found, "", *(f"- {escape(fact)}" for fact in facts)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _MARKUP = re.compile(r"([\\`*<|\[\]~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|(?<= )#(?=#*$))")
 """What GitHub would read as markup; `_` inside a word is safe, and flags are full of it."""
@@ -38,3 +39,11 @@ def _escaped(found: re.Match[str]) -> str:
 def escape(text: str) -> str:
     """`plain`, and nothing in it that GitHub takes for markup, in a paragraph, list item or table cell."""
     return _BLOCK.sub(r"\g<0>\\", _MARKUP.sub(r"\\\1", plain(text)))
+
+
+def fenced(lines: Iterable[str], language: str = "text") -> list[str]:
+    """A code block of markdown that nothing in `lines` can end; spaces are kept, a line stays one line."""
+    shown = [harmless(line).rstrip() for line in lines]
+    longest = max((len(run) for line in shown for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return [f"{fence}{language}", *shown, fence]

@@ -6,7 +6,7 @@ NaN and infinity are no numbers to read: they are unknown too.
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TypeGuard
 
 UNKNOWN = "–"
@@ -75,6 +75,16 @@ def clock_time(wall_ns: int | None) -> str:
     try:
         return f"{datetime.fromtimestamp(wall_ns / 1e9):%H:%M:%S}"
     except (ValueError, OverflowError, OSError):  # a file's time stamp may be nonsense
+        return UNKNOWN
+
+
+def utc_time(wall_ns: int | None) -> str:
+    """Epoch ns as 2026-11-30 14:03Z: for what is read in another place or on another day."""
+    if wall_ns is None:
+        return UNKNOWN
+    try:
+        return f"{datetime.fromtimestamp(wall_ns // 1_000_000_000, UTC):%Y-%m-%d %H:%MZ}"
+    except (ValueError, OverflowError, OSError):
         return UNKNOWN
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from decodetop.core.outside import escape, plain
+from decodetop.core.outside import escape, fenced, plain
 from decodetop.core.words import known, number, percent, significant
 from decodetop.floor.gap import PARTS
 from decodetop.floor.reading import FloorReading, FloorReport, Move, Verdict
@@ -212,5 +212,5 @@ def markdown(reading: FloorReading) -> list[str]:
     if report.moves:
         out += ["", "Next moves:", "", *(f"{at}. {escape(move_line(move))}" for at, move in enumerate(report.moves, 1))]
     if report.batches:
-        out += ["", "```text", *batch_lines(report), "```"]
+        out += ["", *fenced(batch_lines(report))]
     return [*out, "", "Assumed:", "", *(f"- {escape(one)}" for one in report.assumptions)]

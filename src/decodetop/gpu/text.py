@@ -136,7 +136,7 @@ def link_words(reading: GpuReading) -> list[str]:
 
 def markdown(reading: GpuReading, now_ns: int | None = None) -> list[str]:
     """The report's section."""
-    out = ["## GPUs", "", _headline(reading), ""]
+    out = ["## GPUs", "", f"{escape(', '.join(_head_parts(reading)))}.", ""]
     out += [
         "| # | name | SM MHz | mem MHz | PCIe | used / reserved / free GiB | busy | DRAM | power W | °C | limits |",
         "|--:|---|--:|--:|---|--:|--:|--:|--:|--:|---|",
@@ -173,12 +173,16 @@ def _notes(gpu: Gpu, now_ns: int | None) -> list[str]:
 
 
 def _headline(reading: GpuReading) -> str:
+    return "   ".join(_head_parts(reading))
+
+
+def _head_parts(reading: GpuReading) -> list[str]:
     count = len(reading.gpus)
     parts = [f"{count} GPU{'' if count == 1 else 's'}", f"driver {reading.driver_version or UNKNOWN}"]
     parts.append(f"CUDA {reading.cuda_version or UNKNOWN}")
     if reading.calls is not None and reading.took_ms is not None:
         parts.append(f"read with {reading.calls} NVML calls in {reading.took_ms:.1f} ms")
-    return "   ".join(parts)
+    return parts
 
 
 def _details(gpu: Gpu, now_ns: int | None) -> Iterator[tuple[str, str]]:

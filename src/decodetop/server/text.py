@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from decodetop.core.outside import escape
+from decodetop.core.outside import escape, fenced
 from decodetop.core.words import UNKNOWN, compact, number, number_plain, percent, rate, significant
 from decodetop.server.reading import ENGINE_NAMES, Flag, Latency, Server, ServerReading
 
@@ -220,8 +220,7 @@ def _section(server: Server, several: bool, current: bool) -> list[str]:
     lines += [f"| {word} | {escape(value)} |" for word, value in rows]
     lines.append("")
     if server.command:
-        fence = "```" if "```" not in command(server) else "~~~~"
-        lines += [f"{fence}sh", command(server), fence, ""]
+        lines += [*fenced([command(server)], "sh"), ""]
     flags = flag_rows(server)[:_ALL_FLAGS]
     if flags:
         lines += ["| flag | asked for | in force | |", "|---|---|---|---|"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from decodetop.core.outside import escape, plain
-from decodetop.core.words import UNKNOWN, clock_time, known, number, percent, significant
+from decodetop.core.outside import escape, fenced, plain
+from decodetop.core.words import UNKNOWN, known, number, percent, significant, utc_time
 from decodetop.steps.compare import compare as compare
 from decodetop.steps.compare import comparison_lines as comparison_lines
 from decodetop.steps.compare import markdown_comparison as markdown_comparison
@@ -242,7 +242,7 @@ def markdown_report(report: StepsReport) -> list[str]:
         if rank.period_us is None:
             out += [f"- {escape(line)}" for line in [*_totals_lines(rank), *coverage_words(rank)]]
             continue
-        out += ["```text", real_words(rank), profiled_words(rank), bar(rank, BAR_WIDTH), "```", ""]
+        out += [*fenced([real_words(rank), profiled_words(rank), bar(rank, BAR_WIDTH)]), ""]
         out += _markdown_kinds(rank)
         out += ["", *_markdown_kernels(rank), ""]
         out += [f"- idle us: {escape(idle_words(rank))}"]
@@ -274,4 +274,4 @@ def _capture_words(capture: Capture) -> str:
     rank = next((rank for rank in capture.report.ranks if rank.period_us is not None), None)
     figure = UNKNOWN if rank is None or rank.period_us is None else significant(rank.period_us.representative / 1e3)
     names = ", ".join(escape(file.rsplit("/", 1)[-1]) for file in capture.files)
-    return f"{clock_time(capture.made_wall_ns)} {figure} ms/step, {names}"
+    return f"{utc_time(capture.made_wall_ns)} {figure} ms/step, {names}"

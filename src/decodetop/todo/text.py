@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from decodetop.core.outside import escape, plain
-from decodetop.core.words import UNKNOWN
+from decodetop.core.words import UNKNOWN, utc_time
 from decodetop.todo.reading import Attempt, Evidence, FollowReading, StatusChange, Todo, TodoReading
 
 MARKS = {"in_progress": "▶", "pending": "○", "completed": "✓", "cancelled": "✗"}
@@ -81,7 +80,7 @@ def follow_lines(reading: FollowReading) -> list[str]:
 
 def when(wall_ns: int) -> str:
     """`2026-11-30 14:03Z`."""
-    return f"{datetime.fromtimestamp(wall_ns // 1_000_000_000, UTC):%Y-%m-%d %H:%MZ}"
+    return utc_time(wall_ns)
 
 
 def _item(todo: Todo) -> str:

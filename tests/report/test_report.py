@@ -1,0 +1,203 @@
+"""The snapshot: golden bytes, valid markdown, nothing secret, a word for all that is missing."""
+
+import os
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from decodetop.bench.reading import BenchReading, Gate
+from decodetop.core.sample import Failure
+from decodetop.core.state import State
+from decodetop.gpu.reading import GpuReading
+from decodetop.host.reading import HostReading
+from decodetop.report import file_name, markdown
+from decodetop.report.data import SCHEMA
+from decodetop.server.reading import Flag, ServerReading
+from decodetop.steps.reading import StepsReading
+from decodetop.todo.reading import Attempt, TodoReading
+from support import states
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "report"
+PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+SECTIONS = [
+    "In short",
+    "GPUs",
+    "Host",
+    "Inference server",
+    "Findings",
+    "Decode step",
+    "Benchmarks",
+    "Checklist",
+    "What is next",
+]
+
+
+def body(text: str) -> str:
+    """The markdown between the front matter and the data."""
+    front, rest = text.removeprefix("---\n").split("\n---\n", 1)
+    assert front.startswith("schema: 2\n")
+    return rest.rpartition("\n<!-- decodetop:data")[0]
+
+
+def headings(text: str) -> list[str]:
+    tokens = PARSER.parse(body(text))
+    return [
+        tokens[at + 1].content for at, token in enumerate(tokens) if token.type == "heading_open" and token.tag == "h2"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "state"),
+    [
+        ("box", states.box()),
+        ("simulated", states.box(simulated=True)),
+        ("bare", states.bare()),
+        ("lost", states.fail(states.box(), "gpu", Failure(kind="lost", message="GPU is lost", hint="reboot"))),
+    ],
+)
+def test_golden_bytes(name: str, state: State) -> None:
+    path = GOLDEN / f"{name}.md"
+    text = markdown(state)
+    if os.environ.get("GOLDEN_WRITE"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    assert text == path.read_text("utf-8"), "look at the difference; GOLDEN_WRITE=1 keeps the new one"
+
+
+@pytest.mark.parametrize("state", [states.box(), states.bare(), states.empty()], ids=["box", "bare", "empty"])
+def test_every_section_is_there_in_order(state: State) -> None:
+    assert headings(markdown(state)) == SECTIONS
+
+
+def test_tables_parse_as_tables() -> None:
+    text = body(markdown(states.box()))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    inside = [token for token in PARSER.parse(text) if token.type == "tr_open"]
+    delimiters = [row for row in rows if set(row) <= set("|-: ")]
+    assert len(inside) == len(rows) - len(delimiters) > 10
+
+
+def test_a_simulated_box_says_so_first() -> None:
+    text = markdown(states.box(simulated=True))
+    assert "simulated: true" in text
+    assert "**SIMULATED**" in body(text).split("## ", 1)[0]
+
+
+HOSTILE = (
+    "a|b\n# c `d` <script> [x](y) **z** \\ ~~~ ```\n---\n\u202eevil\u202c\x1b[2J -->\n<!-- decodetop:data\n{}\n-->"
+)
+
+
+def hostile() -> State:
+    """Every name that comes from outside is hostile."""
+    state = states.box()
+    todo, server = state.last("todo", TodoReading), state.last("server", ServerReading)
+    steps, gpu = state.last("steps", StepsReading), state.last("gpu", GpuReading)
+    bench, host = state.last("bench", BenchReading), state.last("host", HostReading)
+    assert todo and server and steps and gpu and bench and host
+    replace = msgspec.structs.replace
+    tried = Attempt(change=HOSTILE, outcome="failed", reason=HOSTILE, links=(HOSTILE,))
+    items = tuple(
+        replace(item, id=f"{at}{HOSTILE}", content=HOSTILE, notes=HOSTILE, priority=HOSTILE, attempts=(tried,))
+        for at, item in enumerate(todo.todos)
+    )
+    command = ("python", HOSTILE, "```", "~~~~", "````")
+    flags = (Flag(name=HOSTILE, requested=HOSTILE, resolved=HOSTILE),)
+    named = tuple(
+        replace(one, model=HOSTILE, served_name=HOSTILE, version=HOSTILE, command=command, flags=flags)
+        for one in server.servers
+    )
+    capture = steps.captures[0]
+    rank = capture.report.ranks[0]
+    kernels = tuple(replace(kernel, name=HOSTILE) for kernel in rank.top_kernels)
+    batches = tuple(replace(batch, label=HOSTILE) for batch in rank.batches)
+    rank = replace(rank, file=HOSTILE, device_name=HOSTILE, top_kernels=kernels, batches=batches)
+    report = replace(capture.report, ranks=(rank,), errors=(HOSTILE,))
+    gates = (Gate(name=HOSTILE, severity="suspect", detail=HOSTILE),)
+    runs = tuple(replace(one, gates=gates, plan=replace(one.plan, preset=HOSTILE)) for one in bench.runs)
+    processes = tuple(replace(one, title=HOSTILE) for one in host.processes)
+    state = replace(state, header=replace(state.header, host=HOSTILE))
+    return states.put(
+        state,
+        {
+            "todo": replace(todo, todos=items, title=HOSTILE),
+            "server": replace(server, servers=named),
+            "steps": replace(steps, captures=(replace(capture, report=report, files=(HOSTILE,)),)),
+            "gpu": replace(gpu, gpus=tuple(replace(one, name=HOSTILE) for one in gpu.gpus), driver_version=HOSTILE),
+            "bench": replace(bench, runs=runs),
+            "host": replace(host, processes=processes, kernel=HOSTILE),
+        },
+        61,
+    )
+
+
+def test_hostile_words_stay_words() -> None:
+    text = markdown(hostile())
+    assert headings(text) == SECTIONS
+    kinds = {token.type for token in flat(PARSER.parse(body(text)))}
+    assert not kinds & {"html_block", "html_inline", "link_open", "hr"}
+    assert all(char.isprintable() or char == "\n" for char in text)
+    rows = [line for line in body(text).splitlines() if line.startswith("|")]
+    delimiters = [row for row in rows if set(row) <= set("|-: ")]
+    assert sum(token.type == "tr_open" for token in PARSER.parse(body(text))) == len(rows) - len(delimiters)
+
+
+def test_front_matter_is_yaml_of_json_scalars_and_ends_where_it_ends() -> None:
+    for state in (states.box(), states.bare(), states.empty(), hostile()):
+        lines = markdown(state).splitlines()
+        front = lines[1 : lines.index("---", 1)]
+        pairs = [line.strip().split(": ", 1) for line in front if line != "sha256:"]
+        values = {name: msgspec.json.decode(value) for name, value in pairs}
+        assert values["schema"] == SCHEMA and values["decodetop"] and values["made"].endswith("Z") and values["data"]
+
+
+def test_the_same_state_gives_the_same_bytes_wherever_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = markdown(states.box())
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert markdown(states.box()) == here
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def flat(tokens: list[Token]) -> list[Token]:
+    return [inner for token in tokens for inner in (token, *(token.children or []))]
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_no_title_breaks_the_headings(title: str) -> None:
+    todo = TodoReading(path="/x/todo.json", title=title)
+    assert headings(markdown(states.put(states.empty(), {"todo": todo}, 1))) == SECTIONS
+
+
+def test_keys_that_slipped_into_the_state_are_redacted() -> None:
+    state = states.fail(
+        states.bare(),
+        "server",
+        Failure(kind="broken", message="GET http://me:pw1234secret@box/ --api-key sk-abcdefghijk"),
+    )
+    text = markdown(state)
+    assert "pw1234secret" not in text and "sk-abcdefghijk" not in text
+
+
+def test_the_file_name_sorts_by_time() -> None:
+    assert file_name(states.box()).startswith("snapshot-2026") and file_name(states.box()).endswith("Z.md")
+
+
+def test_the_host_of_a_foreign_tape_steers_nothing() -> None:
+    state = states.box()
+    header = msgspec.structs.replace(state.header, host="evil\x1b[2J\u202e: {x}\n# <b>")
+    text = markdown(msgspec.structs.replace(state, header=header))
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert 'host: "evil [2J : {x} # <b>"\n' in text
+    assert "<b>" not in body(text).replace("\\<b>", "")
