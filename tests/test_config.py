@@ -109,3 +109,27 @@ def test_a_key_in_an_address_is_refused_and_not_repeated(tail: str) -> None:
     with pytest.raises(ConfigError, match="query or fragment") as error:
         load({"endpoints": [f"http://box:1{tail}"]}, {})
     assert "hidden" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["41072", ":41072", "127.0.0.1:41072", "http://127.0.0.1:41072/"])
+def test_a_port_alone_is_one_of_this_box(text: str) -> None:
+    assert load({"endpoints": [text]}, {}).endpoints == ("http://127.0.0.1:41072",)
+
+
+@pytest.mark.parametrize("text", ["0", "65536", ":99999", ""])
+def test_a_port_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a server's address"):
+        load({"endpoints": [text]}, {})
+
+
+@pytest.mark.parametrize("field", ["investigation", "api_key_file"])
+@pytest.mark.parametrize("value", ["", "~nosuchuser-here/x"])
+def test_a_path_that_is_none_is_named(tmp_path: Path, field: str, value: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f"{field} = '{value}'\n")
+    with pytest.raises(ConfigError, match=field):
+        load({"config": str(path)}, {})
+
+
+def test_no_settings_are_read_from_the_null_device() -> None:
+    assert load({"config": "/dev/null"}, {}).config_path == Path("/dev/null")

@@ -12,7 +12,8 @@ from urllib.parse import urlsplit
 import msgspec
 import platformdirs
 
-from decodetop.errors import ConfigError
+from decodetop.core.regular import named_path, read_text, why
+from decodetop.errors import ConfigError, UsageError
 
 ENVIRONMENT = {
     "endpoints": "DECODETOP_ENDPOINT",
@@ -70,10 +71,16 @@ def load(cli: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Se
     environ = os.environ if environ is None else environ
     values: dict[str, Any] = {}
     origin = _origin()
-    named = cli.get("config") or environ.get("DECODETOP_CONFIG")
-    path = Path(named).expanduser() if named else default_config_path()
-    if named or path.is_file():
-        for field, value in _read_file(path).items():
+    named = cli["config"] if cli.get("config") is not None else environ.get("DECODETOP_CONFIG") or None
+    path = default_config_path() if named is None else _path(named, "--config")
+    try:
+        text = read_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        if named is not None or not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            hint = "check the path given to --config" if named is not None else "mend it, or move it away"
+            raise ConfigError(f"can't read {path}: {why(error)}", hint) from error
+    else:
+        for field, value in _parsed(text, path).items():
             values[field], origin[field] = value, str(path)
         values["config_path"] = path
     for field, variable in ENVIRONMENT.items():
@@ -94,13 +101,18 @@ def _origin() -> dict[str, str]:
     return {field: "default" for field in Settings.__struct_fields__ if field not in ("origin", "config_path")}
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def _path(text: str | Path, what: str) -> Path:
     try:
-        parsed = tomllib.loads(path.read_text("utf-8"))
+        return named_path(text, what)
+    except UsageError as error:
+        raise ConfigError(error.message, error.hint) from error
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    try:
+        parsed = tomllib.loads(text)
         msgspec.convert(parsed, _File)
-    except OSError as error:
-        raise ConfigError(f"can't read {path}: {error.strerror}", "check the path given to --config") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         known = ", ".join(_File.__struct_fields__)
         raise ConfigError(f"{path}: {error}", f"settings are: {known}") from error
     return parsed
@@ -127,7 +139,7 @@ def _resolve(values: dict[str, Any], origin: dict[str, str]) -> Settings:
         values["endpoints"] = tuple(_endpoint(text, origin["endpoints"]) for text in values["endpoints"])
     for field in ("investigation", "api_key_file"):
         if values.get(field) is not None:
-            values[field] = Path(values[field]).expanduser()
+            values[field] = _path(values[field], f"{field} ({origin[field]})")
     rate_s = values.get("rate_s", 1.0)
     if not 0.1 <= float(rate_s) <= 3600:
         raise ConfigError(
@@ -137,10 +149,11 @@ def _resolve(values: dict[str, Any], origin: dict[str, str]) -> Settings:
 
 
 def _endpoint(text: str, where: str) -> str:
-    """`http(s)://host:port` without a trailing slash; a bare host:port or :port is completed."""
+    """`http(s)://host:port` without a trailing slash; a bare host:port, :port or port is completed."""
     url = text.strip().rstrip("/")
-    if url.startswith(":") and url[1:].isdigit():
-        url = f"127.0.0.1{url}"
+    port = url.removeprefix(":")
+    if port.isascii() and port.isdecimal():
+        url = f"127.0.0.1:{port}"
     if "://" not in url:
         url = f"http://{url}"
     scheme, _, rest = url.partition("://")
@@ -171,9 +184,8 @@ def api_key(settings: Settings, environ: Mapping[str, str] | None = None) -> str
     if settings.api_key_file is None:
         return None
     try:
-        return settings.api_key_file.read_text("utf-8").strip() or None
+        return read_text(settings.api_key_file).strip() or None
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
         where = settings.origin.get("api_key_file", "")
         hint = f"make it, or take api_key_file out ({where})"
-        raise ConfigError(f"can't read the key file {settings.api_key_file}: {why}", hint) from error
+        raise ConfigError(f"can't read the key file {settings.api_key_file}: {why(error)}", hint) from error

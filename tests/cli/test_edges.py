@@ -109,3 +109,59 @@ def test_a_folder_that_may_not_be_entered_is_one_line(tmp_path: Path, argv: str)
     assert "output" not in result.stderr
     if result.returncode:
         assert "ermission denied" in result.stderr or "can't open" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "gpu --config {}", "todo import {}", "replay {} --json", "report --tape {}", "steps {}",
+        "floor --model {} --gpu A100",        "floor --gpus {} --model / --gpu A100",
+        "bench run --prompts {} --endpoint 127.0.0.1:9", "todo follow {}.db",
+        "bench experiment {}", "steps --kinds {} x", "todo follow {}", "todo follow {}.jsonl", "floor --steps {}",
+    ],
+)  # fmt: skip
+def test_a_pipe_in_the_place_of_a_file_is_one_line(
+    tmp_path: Path, argv: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("pipe", "pipe.db", "pipe.jsonl"):
+        os.mkfifo(tmp_path / name)
+    words = argv.replace("{}", str(tmp_path / "pipe")).split()
+    code = main([*words, "--investigation", str(tmp_path / "investigation")])
+    captured = capsys.readouterr()
+    assert code in (1, 2) and "it is a pipe, not a file" in captured.out + captured.err
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "todo.json",
+        "investigation.json",
+        ".todo.json.last",
+        "presets.toml",
+    ],
+)
+def test_a_pipe_in_the_investigation_holds_nothing_up(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / name)
+    for argv in (["todo", "add", "x"], ["todo", "list"], ["bench", "presets"], ["floor", "--model", "x/y"]):
+        main([*argv, "--investigation", str(tmp_path)])
+    err = capsys.readouterr().err
+    assert name.startswith(".") or "it is a pipe, not a file" in err
+
+
+@pytest.mark.parametrize("option", ["--investigation", "--config"])
+@pytest.mark.parametrize("path", ["", "~nosuchuser-here/x"])
+def test_a_path_that_is_none_is_one_line(capsys: pytest.CaptureFixture[str], option: str, path: str) -> None:
+    assert main(["todo", option, path]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and len(err.splitlines()) == 2
+
+
+def test_a_report_goes_into_a_folder_or_a_pipe(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tape = str(ROOT / "tests" / "tapes" / "h200_sglang.tape")
+    assert main(["report", "--tape", tape, "-o", str(tmp_path)]) == 0
+    (written,) = tmp_path.glob("snapshot-*.md")
+    assert capfd.readouterr().out == ""
+    assert main(["report", "--tape", tape, "-o", "/dev/stdout"]) == 0
+    assert capfd.readouterr().out == written.read_text()

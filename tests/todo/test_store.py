@@ -216,7 +216,7 @@ def test_a_folder_that_is_a_file_is_a_word(tmp_path: Path) -> None:
 
 def test_a_file_that_is_a_folder_is_a_word(tmp_path: Path) -> None:
     (tmp_path / "todo.json").mkdir()
-    with pytest.raises(DataError, match="Is a directory"):
+    with pytest.raises(DataError, match="it is a folder"):
         TodoStore(tmp_path).read()
 
 

@@ -18,6 +18,7 @@ from textual.color import Color
 from textual.color import ColorParseError as TextualColorError
 from textual.theme import Theme as TextualTheme
 
+from decodetop.core.regular import read_text
 from decodetop.errors import ConfigError
 from decodetop.steps.reading import KINDS
 
@@ -134,7 +135,7 @@ def find(own: Path | None = None) -> Themes:
 def read(path: Path) -> Theme:
     """The theme in a file; its name is the file's. Raises ConfigError naming file, field and value."""
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
+        table = tomllib.loads(read_text(path))
     except OSError as error:
         raise ConfigError(f"can't read theme {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
+
+from decodetop.core.regular import named_path
+from decodetop.errors import UsageError
 
 SUFFIXES = (".json", ".json.gz")
 MOST_ENTRIES = 2000
@@ -35,7 +37,10 @@ class Found(NamedTuple):
 
 def look(typed: str) -> Found:
     """The folder of a typed path and what in it begins with (or holds) its last part: folders, then new traces."""
-    path = Path(typed or ".").expanduser()
+    try:
+        path = named_path(typed or ".", "the path")
+    except UsageError as error:
+        return Found(typed, (), error.message)
     folder, start = (path, "") if typed.endswith(("/", "~")) or not typed else (path.parent, path.name)
     try:
         with os.scandir(folder) as scan:
@@ -77,7 +82,10 @@ def captures(files: Sequence[Entry]) -> list[Entry]:
 
 def typed_paths(typed: str) -> tuple[str, ...]:
     """The files a typed path or pattern names: `prof/*TP-*.json.gz`. Empty when there are none."""
-    path = Path(typed).expanduser()
+    try:
+        path = named_path(typed, "the path")
+    except UsageError:
+        return ()
     if any(mark in typed for mark in "*?["):
         try:
             return tuple(sorted(str(one) for one in path.parent.glob(path.name) if one.is_file()))

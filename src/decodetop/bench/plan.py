@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from decodetop.bench.reading import Api, Plan, Preset
+from decodetop.core.regular import read_text, why
 from decodetop.errors import ConfigError, UsageError
 
 SECONDS_PER_TOKEN = 0.5
@@ -55,11 +56,13 @@ def load_presets(own: Path | None = None) -> tuple[Preset, ...]:
     """
     shipped = resources.files("decodetop.bench").joinpath("presets.toml").read_text("utf-8")
     found = {preset.name: preset for preset in parse_presets(shipped, "presets.toml")}
-    if own is not None and own.is_file():
+    if own is not None:
         try:
-            text = own.read_text("utf-8")
+            text = read_text(own)
+        except (FileNotFoundError, NotADirectoryError):
+            text = ""
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"can't read {own}: {error}", "it holds one table per preset") from error
+            raise ConfigError(f"can't read {own}: {why(error)}", "it holds one table per preset") from error
         found |= {preset.name: preset for preset in parse_presets(text, str(own))}
     return tuple(found.values())
 

@@ -13,6 +13,7 @@ import msgspec
 from decodetop.bench.prompts import Prompts
 from decodetop.bench.reading import Plan
 from decodetop.bench.request import Dialect
+from decodetop.core.regular import read_regular
 from decodetop.errors import DataError
 
 FILE_MAX_BYTES = 1 << 30
@@ -84,9 +85,7 @@ def replayed_ns(lines: Sequence[Line], count: int) -> list[int]:
 def read_lines(path: Path, api: str) -> tuple[Line, ...]:
     """Raises DataError naming the line that is wrong, or that `api` can't take."""
     try:
-        if path.stat().st_size > FILE_MAX_BYTES:
-            raise DataError(f"{path} is larger than {FILE_MAX_BYTES >> 30} GiB", "use a part of it")
-        raw = path.read_bytes()
+        raw = read_regular(path, FILE_MAX_BYTES)
     except OSError as error:
         raise DataError(f"can't read {path}: {error.strerror}", "check the path given to --prompts") from error
     found = [_line(text, f"{path}:{number}", api) for number, text in enumerate(raw.splitlines(), 1) if text.strip()]

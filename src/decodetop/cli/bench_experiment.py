@@ -22,9 +22,10 @@ from decodetop.cli.bench_options import (
     own_presets,
     plan_options,
 )
-from decodetop.cli.common import agreed, print_json, print_lines, tell
+from decodetop.cli.common import agreed, path_option, print_json, print_lines, tell
 from decodetop.config import Settings, api_key, load
 from decodetop.core.engine import Engine
+from decodetop.core.regular import read_text, why
 from decodetop.errors import ConfigError, DataError, RequestError, UsageError
 from decodetop.flows.bench import BenchService, new_seed
 from decodetop.flows.bench_experiment import Answers, Experimenter
@@ -37,7 +38,9 @@ ANSWER_S = 5.0
 
 def configure(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = action(actions, "experiment", "measure variants of a server, restarting it")
-    parser.add_argument("file", type=Path, metavar="FILE", help="TOML: endpoint, variants, rounds (docs/benchmark.md)")
+    parser.add_argument(
+        "file", type=path_option, metavar="FILE", help="TOML: endpoint, variants, rounds (docs/benchmark.md)"
+    )
     parser.add_argument("--dry-run", action="store_true", default=False, help="only say what would be done")
     parser.add_argument("--yes", action="store_true", default=False, help="don't ask before stopping anything")
     plan_options(parser)
@@ -86,9 +89,9 @@ def _experiment(args: argparse.Namespace, settings: Settings) -> int:
 
 def _read(path: Path) -> Experiment:
     try:
-        text = path.read_text("utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't read {path}: {error}", 'see docs/benchmark.md, "Experiments"') from error
+        raise ConfigError(f"can't read {path}: {why(error)}", 'see docs/benchmark.md, "Experiments"') from error
     return parse(text, str(path))
 
 

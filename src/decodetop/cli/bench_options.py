@@ -16,6 +16,7 @@ from decodetop.cli.common import Meter, add_common, complain, finite
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SystemClock
 from decodetop.core.engine import Engine
+from decodetop.core.regular import named_path
 from decodetop.errors import UsageError
 from decodetop.flows.bench import BenchService
 from decodetop.flows.bench_headless import Ended, box_probes, headless
@@ -73,7 +74,7 @@ def overrides(args: argparse.Namespace) -> Overrides:
     typed = {field: getattr(args, field, None) for field in Overrides.__struct_fields__ if field != "slo_ms"}
     slo = getattr(args, "slo", None)
     if typed["prompts_file"] is not None:
-        typed["prompts_file"] = str(Path(typed["prompts_file"]).resolve())
+        typed["prompts_file"] = str(named_path(typed["prompts_file"], "--prompts").resolve())
     return Overrides(**typed, slo_ms=parse_slo(slo) if slo is not None else None)
 
 

@@ -10,12 +10,15 @@ import math
 import shutil
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from decodetop.config import Settings, load
 from decodetop.core.outside import harmless, harmless_json
+from decodetop.core.regular import named_path
+from decodetop.errors import UsageError
 
 _COMMON: dict[str, dict[str, Any]] = {
     "--endpoint": {"dest": "endpoints", "action": "append", "metavar": "URL", "help": "a server (repeatable)"},
@@ -54,6 +57,14 @@ def finite(text: str) -> float:
     if not math.isfinite(value):
         raise argparse.ArgumentTypeError(f"{text} is not a number")
     return value
+
+
+def path_option(text: str) -> Path:
+    """An argparse type: a path, its `~` expanded."""
+    try:
+        return named_path(text, "the path")
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(error.message) from error
 
 
 def print_json(value: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import get_args
 
 from decodetop.cli.common import tell
@@ -50,6 +49,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         cast = ["--kv-cast", args.kv_cast, "--kv-tokens", str(KV_TOKENS)]
         return serve(["--tp", str(args.tp), "--port", str(args.port), "--visitors", str(VISITORS), graphs, *cast])
     if args.log is not None:
-        log_to(Path(args.log))
+        log_to(args.log)
     with demo_box(tp=args.tp, gpu_count=args.gpus, graphs=args.graphs, kv_cast=args.kv_cast) as box:
         return show(build_demo(settings, SystemClock(), box), demo_settings(settings, box))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from decodetop.cli.common import complain
+from decodetop.cli.common import complain, path_option
+from decodetop.core.regular import open_regular
 from decodetop.errors import DataError, UsageError
 from decodetop.floor import hardware
 from decodetop.floor.formats import FORMATS
@@ -54,7 +55,7 @@ def own_options(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--efficiency", type=share, metavar="0..1", help="share of the bandwidth that kernels reach here")
     own.add_argument("--allreduce-us", type=positive, metavar="X", help="one all-reduce measured here")
     own.add_argument("--layer-us", type=positive, metavar="X", help="a layer's cost beyond its bytes, measured here")
-    own.add_argument("--gpus", type=Path, metavar="FILE", help="your own cards (TOML), before the shipped")
+    own.add_argument("--gpus", type=path_option, metavar="FILE", help="your own cards (TOML), before the shipped")
 
 
 def card_of(args: argparse.Namespace, seen: Seen) -> Card:
@@ -114,7 +115,7 @@ def steps_of(files: Sequence[str]) -> StepsReport:
 def _report(path: Path) -> StepsReport | None:
     """None when the file is a trace, or none at all: then reading it as a trace says so."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(REPORT_MAX_BYTES)
         return msgspec.json.decode(raw, type=StepsReport) if b'"ranks"' in raw[:4096] else None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from pathlib import Path
 
-from decodetop.cli.common import finite, print_json, print_lines, tell
+from decodetop.cli.common import finite, path_option, print_json, print_lines, tell
 from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
 from decodetop.core.tape import TapeWriter
@@ -17,7 +16,9 @@ from decodetop.flows.session import watch
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the tape; never overwritten")
+    parser.add_argument(
+        "-o", "--output", type=path_option, required=True, metavar="FILE", help="the tape; never overwritten"
+    )
     parser.add_argument("--duration-s", type=finite, metavar="S", help="stop after S seconds (default: Ctrl-C)")
     parser.add_argument("--json", action="store_true", help="say the result as JSON")
 
@@ -25,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     clock = SystemClock()
     engine = build_live(settings, clock)
-    tape = TapeWriter(Path(args.output), engine.header, codec())
+    tape = TapeWriter(args.output, engine.header, codec())
     if sys.stderr.isatty():
         tell(f"recording to {tape.path}; Ctrl-C ends")
     try:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from decodetop.cli.common import finite, print_json
+from decodetop.cli.common import finite, path_option, print_json
 from decodetop.config import Settings
 from decodetop.core.clock import SECOND_NS, SystemClock
 from decodetop.core.replay import TapeSource
@@ -16,7 +15,7 @@ from decodetop.flows.catalog import codec
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("tape", metavar="TAPE", help="what `decodetop record` or the key R wrote")
+    parser.add_argument("tape", type=path_option, metavar="TAPE", help="what `decodetop record` or the key R wrote")
     parser.add_argument("--speed", type=finite, default=1.0, metavar="N", help="N times real time (0 = paused)")
     parser.add_argument("--at-s", type=finite, metavar="S", help="with --json: the state S seconds after the beginning")
     parser.add_argument("--json", action="store_true", help="print the state at the end (or --at-s) and leave")
@@ -25,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.speed < 0:
         raise UsageError(f"--speed {args.speed:g}: a tape plays forward", "use [ and ] to go back")
-    tape = Tape(Path(args.tape), codec())
+    tape = Tape(args.tape, codec())
     if args.json:
         with tape:
             _print_state(tape, args.at_s)

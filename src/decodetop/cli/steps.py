@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from decodetop.cli.common import Meter, complain, print_json, print_lines
+from decodetop.cli.common import Meter, complain, path_option, print_json, print_lines
 from decodetop.config import Settings
 from decodetop.core.clock import SECOND_NS, SystemClock
 from decodetop.errors import UsageError
@@ -33,7 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--itl-ms", type=_positive, metavar="X", help="time per token measured without the profiler")
     parser.add_argument("--accept-length", type=_positive, metavar="A", help="tokens per step when speculating")
     parser.add_argument("--step-label", metavar="REGEX", help="your own step annotations; (?P<bs>..) = batch size")
-    parser.add_argument("--kinds", type=Path, metavar="FILE", help="your own kernel kinds (TOML), before the shipped")
+    parser.add_argument(
+        "--kinds", type=path_option, metavar="FILE", help="your own kernel kinds (TOML), before the shipped"
+    )
     parser.add_argument("--json", action="store_true", help="data on stdout")
     group = parser.add_argument_group("with capture", f"needs a server (--endpoint URL). {CAPTURE_COSTS}")
     load = "streams started for it (default: none where requests are running, else 1)"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from decodetop.config import Settings
 from decodetop.core.atomic import real_path, replace
 from decodetop.core.clock import SystemClock
 from decodetop.core.outside import plain
+from decodetop.core.regular import named_path
 from decodetop.errors import DataError, UsageError
 from decodetop.todo import formats, text
 from decodetop.todo.document import SCHEMA, Document, encodable, tree
@@ -130,7 +130,7 @@ def _export(args: argparse.Namespace, store: TodoStore) -> int:
     if args.file == "-":
         print_text(rendered)
         return 0
-    target = real_path(Path(args.file))
+    target = real_path(named_path(args.file, "FILE"))
     if target == real_path(store.path):
         raise UsageError(f"{target} is the checklist itself", "give another FILE")
     try:
@@ -163,7 +163,7 @@ def _action(actions: Any, name: str, summary: str) -> argparse.ArgumentParser:
 
 def _follow(args: argparse.Namespace) -> int:
     """Exit code 1 if a place that was named can't be read."""
-    reading = follower([Path(name) for name in args.path]).look(SystemClock().wall_ns())
+    reading = follower([named_path(name, "PATH") for name in args.path]).look(SystemClock().wall_ns())
     if args.json:
         print_json({"schema": SCHEMA, **msgspec.to_builtins(reading)})
     else:

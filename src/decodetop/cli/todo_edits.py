@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
+from decodetop.core.regular import named_path, read_text, size_words, why
 from decodetop.errors import DataError, UsageError
 from decodetop.todo import formats, model
 from decodetop.todo.document import Document, tree
 from decodetop.todo.importing import import_block
 from decodetop.todo.reading import AddAttempt, AddEvidence, AddTodo, EditTodo, MoveTodo
+from decodetop.todo.store import FILE_MAX_BYTES
 
 Edit = Callable[[Document, int, list[str]], tuple[Document, list[str]]]
 """(document, epoch ns, what to say) -> the next document and the ids it touched."""
@@ -139,9 +140,11 @@ def advice(args: argparse.Namespace, document: Document, ids: list[str]) -> list
 def _read(name: str) -> str:
     """The text of a file, or of standard input. Raises DataError."""
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+        if name != "-":
+            return read_text(named_path(name, "FILE"), FILE_MAX_BYTES)
+        data = sys.stdin.buffer.read(FILE_MAX_BYTES + 1)
+        if len(data) > FILE_MAX_BYTES:
+            raise DataError(f"standard input is larger than {size_words(FILE_MAX_BYTES)}", "that is not a checklist")
         return data.decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"can't read {name}: {error.strerror}", "give a file, or - for standard input") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name} is not UTF-8 text", "give a text file") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"can't read {name}: {why(error)}", "give a file, or - for standard input") from error

@@ -6,7 +6,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from decodetop.cli.common import finite
+from decodetop.cli.common import finite, path_option
 from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
 from decodetop.core.feed import Feed
@@ -34,12 +34,12 @@ def add_screen_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", dest="rate_s", type=finite, metavar="S", help="read every S seconds (default 1)")
     parser.add_argument("--quiet", action="store_const", const=True, help="no bell when something long ends")
     parser.add_argument("--mouse", action="store_const", const=True, help="use the mouse (else it selects text)")
-    parser.add_argument("--log", metavar="FILE", help="append faults of decodetop to FILE")
+    parser.add_argument("--log", type=path_option, metavar="FILE", help="append faults of decodetop to FILE")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.log is not None:
-        log_to(Path(args.log))
+        log_to(args.log)
     if args.from_command is not None:
         return show(PipeSource(args.from_command, codec()), settings)
     from decodetop.flows.live import build_live

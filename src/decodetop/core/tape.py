@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from decodetop.core.regular import open_regular
 from decodetop.core.sample import SCHEMA, ClockReading, Failure, Header, Notice, Reading, Sample
 from decodetop.core.source import RecordReading
 from decodetop.core.state import HISTORY
@@ -126,7 +127,7 @@ class Tape:
         self._good: dict[str, list[int]] = {}
         self._failed: dict[str, list[int]] = {}
         try:
-            self._file: BinaryIO = path.open("rb")
+            self._file: BinaryIO = open_regular(path)
         except OSError as error:
             raise DataError(f"can't read {path}: {error.strerror or error}") from error
         try:

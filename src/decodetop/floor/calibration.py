@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from decodetop.core.atomic import make_folder, replace
+from decodetop.core.regular import read_regular
 from decodetop.errors import DataError
 from decodetop.floor.gap import SMALL
 from decodetop.floor.measured import Measurement
@@ -68,7 +69,7 @@ def load(investigation: Path) -> dict[str, Calibration]:
     """By card; empty without a file. Raises DataError for one that can't be read."""
     path = investigation / FILE
     try:
-        data = msgspec.json.decode(path.read_bytes(), type=_File)
+        data = msgspec.json.decode(read_regular(path), type=_File)
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.MsgspecError) as error:

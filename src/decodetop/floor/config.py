@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from decodetop.core.regular import open_regular
 from decodetop.errors import DataError
 
 MAX_BYTES = 16 << 20
@@ -104,7 +105,7 @@ class Config:
 def read_json(path: Path) -> dict[str, Any]:
     """Raises DataError naming the file."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
             raise DataError(f"{path} is larger than {MAX_BYTES >> 20} MiB", "it is no config.json")

@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from decodetop.core.regular import open_regular
 from decodetop.errors import DataError
 from decodetop.floor.formats import Format
 from decodetop.floor.shape import Attention, Layer, Mla, Moe, Shape
@@ -100,7 +101,7 @@ class _Header:
 def read(path: Path) -> tuple[dict[str, Any], list[Row]]:
     """Keys and tensors of one file. Raises DataError."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             header = _Header(path, file)
             if header.take(4) != MAGIC:
                 raise header.wrong("it does not begin with GGUF")

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from decodetop.core.regular import read_text, why
 from decodetop.errors import ConfigError, UsageError
 from decodetop.floor.reading import Hardware, Origin
 from decodetop.gpu.reading import Gpu, GpuReading
@@ -68,9 +69,9 @@ def load(own: Path | None = None) -> tuple[Spec, ...]:
     if own is None:
         return _shipped()
     try:
-        text = own.read_text("utf-8")
+        text = read_text(own)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't read {own}: {error}", "check the path given to --gpus") from error
+        raise ConfigError(f"can't read {own}: {why(error)}", "check the path given to --gpus") from error
     return (*_parse(text, str(own)), *_shipped())
 
 

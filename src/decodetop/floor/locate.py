@@ -6,12 +6,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from decodetop.core.regular import named_path
 from decodetop.errors import DataError
 
 
 def locate(name: str, environ: Mapping[str, str] | None = None) -> Path:
     """`name` as a path where it is one, else the newest snapshot of `owner/model` in the cache. Raises DataError."""
-    path = Path(name).expanduser()
+    path = named_path(name, "--model")
     if path.exists():
         return path
     cache = cache_of(os.environ if environ is None else environ)

@@ -51,7 +51,6 @@ def open_model(path: Path, weights_dtype: str | None = None) -> Model:
     """
     if weights_dtype is not None and weights_dtype not in FORMATS:
         raise DataError(f"weights dtype {weights_dtype[:40]!r} is not known", f"known are {', '.join(FORMATS)}")
-    path = path.expanduser()
     if path.suffix == ".gguf" and path.is_file():
         return _gguf(path, weights_dtype)
     if path.is_dir():

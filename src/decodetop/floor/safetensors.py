@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from decodetop.core.regular import open_regular
 from decodetop.errors import DataError
 from decodetop.floor.config import read_json
 from decodetop.floor.formats import Compute, Format
@@ -70,7 +71,7 @@ def tensors(folder: Path) -> Iterator[Tensor]:
 
 def _header(path: Path) -> Iterator[Tensor]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(8)
             length = int.from_bytes(head, "little")
             if len(head) < 8 or not 2 <= length <= HEADER_MAX_BYTES:

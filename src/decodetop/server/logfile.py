@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from decodetop.core.regular import open_regular
+
 HEAD_BYTES = 2 << 20
 """vLLM's start-up is its first 100 kB or so."""
 GROWN_BYTES = 256 << 10
@@ -18,12 +20,12 @@ class LogFile:
         self._offset: int | None = None
 
     def head(self) -> str:
-        with self._path.open("rb") as file:
+        with open_regular(self._path) as file:
             return file.read(HEAD_BYTES).decode("utf-8", "replace")
 
     def grown(self) -> str:
         """What was added since the last call; nothing the first time: nobody knows how old that is."""
-        with self._path.open("rb") as file:
+        with open_regular(self._path) as file:
             end = file.seek(0, 2)
             before = end if self._offset is None else self._offset
             start = max(0 if before > end else before, end - GROWN_BYTES)

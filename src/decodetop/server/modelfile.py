@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from decodetop.core.regular import open_regular
 from decodetop.server.engines.adapter import AUTO, Facts, dtype_word
 
 CONFIG_MAX_BYTES = 4 << 20
@@ -26,7 +27,7 @@ def declared(model: str) -> Declared | None:
     if not folder.is_absolute():
         return None
     try:
-        with (folder / "config.json").open("rb") as file:
+        with open_regular(folder / "config.json") as file:
             config = msgspec.json.decode(file.read(CONFIG_MAX_BYTES))
     except (OSError, ValueError, msgspec.MsgspecError):
         return None

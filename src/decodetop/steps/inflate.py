@@ -10,6 +10,7 @@ from typing import BinaryIO, cast
 
 from isal import igzip_lib, isal_zlib
 
+from decodetop.core.regular import open_regular
 from decodetop.errors import TraceError
 
 BLOCK_BYTES = 1 << 19
@@ -42,13 +43,13 @@ class TraceBytes:
         self.json_bytes = 0
         self.damage: str | None = None
         try:
-            if path.exists() and not path.is_file():
-                raise TraceError(f"can't read {path}: not a file", "give the trace files, all ranks of one capture")
-            self._file: BinaryIO = path.open("rb")
+            self._file: BinaryIO = open_regular(path)
             head = self._file.read(16)
             self.total_bytes = path.stat().st_size
         except OSError as error:
-            raise TraceError(f"can't read {path}: {error.strerror or error}", "check the path") from error
+            raise TraceError(
+                f"can't read {path}: {error.strerror or error}", "give the trace files, all ranks of one capture"
+            ) from error
         self.gzip = head.startswith(_GZIP)
         if not head:
             self._file.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from decodetop.core.regular import read_text, why
 from decodetop.errors import ConfigError
 from decodetop.steps.reading import KINDS
 
@@ -89,9 +90,9 @@ def shipped() -> Kinds:
 def load(path: Path) -> Kinds:
     """The user's table before the shipped one. Raises ConfigError naming the file and what is wrong."""
     try:
-        own = _parse(path.read_text("utf-8"), str(path))
+        own = _parse(read_text(path), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't read {path}: {error}", "check the path given to --kinds") from error
+        raise ConfigError(f"can't read {path}: {why(error)}", "check the path given to --kinds") from error
     text = resources.files("decodetop.steps").joinpath("kinds.toml").read_text("utf-8")
     table = _parse(text, "kinds.toml")
     return Kinds([*own.family, *table.family], [*own.context, *table.context])

@@ -9,10 +9,12 @@ from pathlib import Path
 import msgspec
 
 from decodetop.core.atomic import make_folder, replace
+from decodetop.core.regular import read_regular
 from decodetop.errors import DataError
 from decodetop.steps.reading import SCHEMA, Capture
 
 FOLDER = "captures"
+CAPTURE_MAX_BYTES = 64 << 20
 
 
 class _Schema(msgspec.Struct):
@@ -43,7 +45,7 @@ class CaptureStore:
             return
         for path in paths:
             try:
-                found.append(_decode(path.read_bytes()))
+                found.append(_decode(read_regular(path, CAPTURE_MAX_BYTES)))
             except (OSError, msgspec.MsgspecError, DataError) as error:
                 bad.append(f"{path.name}: {error}")
         self.captures = tuple(sorted(found, key=_age))

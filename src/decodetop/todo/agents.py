@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from decodetop.core.regular import open_regular, read_regular
 from decodetop.errors import DataError
 from decodetop.todo.document import Document, encodable, unnamed_document
 from decodetop.todo.formats import parse
@@ -89,6 +90,7 @@ def opencode_database(path: Path) -> Iterator[FollowedPlan]:
 
     A database that nobody has open is read as immutable, since SQLite would create files beside it.
     """
+    open_regular(path).close()  # SQLite would wait at a pipe
     running = path.with_name(f"{path.name}-wal").exists()
     mode = "mode=ro" if running else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, timeout=0.5)) as database:
@@ -113,7 +115,7 @@ class CodexSessions:
         self._read: dict[Path, tuple[int, FollowedPlan | None]] = {}
 
     def __call__(self, path: Path) -> Iterator[FollowedPlan]:
-        logs = [path] if path.is_file() else _newest(_rollouts(path))
+        logs = _newest(_rollouts(path)) if path.is_dir() else [path]
         self._read = {log: self._follow(log) for log in logs}
         yield from (plan for _, plan in self._read.values() if plan is not None)
 
@@ -122,7 +124,7 @@ class CodexSessions:
         offset, plan = self._read.get(log, (max(0, size - ROLLOUT_TAIL_BYTES), None))
         if size < offset:  # begun anew
             offset, plan = 0, None
-        with log.open("rb") as file:
+        with open_regular(log) as file:
             file.seek(offset)
             whole, newline, _ = file.read(ROLLOUT_TAIL_BYTES).rpartition(b"\n")
         for line in whole.split(b"\n"):
@@ -168,7 +170,7 @@ def _task_folder(folder: Path) -> FollowedPlan:
     changed = folder.stat().st_mtime_ns
     for path in files:
         try:
-            entries.append(json.loads(path.read_bytes()))
+            entries.append(json.loads(read_regular(path, _FILE_MAX_BYTES)))
             changed = max(changed, path.stat().st_mtime_ns)
         except FileNotFoundError:
             continue
@@ -182,7 +184,7 @@ def _list_file(path: Path, agent: str, session: str) -> FollowedPlan:
     changed = path.stat().st_mtime_ns
     problem = None
     entries: list[Any] = []
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         text = file.read(_FILE_MAX_BYTES).decode("utf-8", "replace")
     try:
         block = parse(text)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from decodetop.core.atomic import locked, real_path, replace, sweep
+from decodetop.core.regular import read_text
 from decodetop.errors import DataError
 
 FILE_NAME = "investigation.json"
@@ -32,7 +33,7 @@ def write_question(folder: Path, question: str) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        parsed = json.loads(path.read_bytes().decode("utf-8-sig"))
+        parsed = json.loads(read_text(path))
     except FileNotFoundError:
         return {}
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from decodetop.core.atomic import locked, real_path, replace, sweep, sync_folder, write_error
+from decodetop.core.regular import read_regular, size_words
 from decodetop.errors import DataError
 from decodetop.todo.document import SCHEMA, Document, ShapeError, bytes_of, normalise, same, unnamed_document, with_ids
 from decodetop.todo.formats.todowrite import lists_in_text
@@ -77,16 +78,12 @@ class TodoStore:
     def read_bytes(self) -> bytes | None:
         """None if there is no file. Raises DataError."""
         try:
-            with self.path.open("rb") as file:
-                data = file.read(FILE_MAX_BYTES + 1)
+            return read_regular(self.path, FILE_MAX_BYTES)
         except FileNotFoundError:
             return None
         except OSError as error:
             hint = "check its permissions, or use another folder with --investigation DIR"
             raise DataError(f"can't read {self.path}: {error.strerror}", hint) from error
-        if len(data) > FILE_MAX_BYTES:
-            raise DataError(f"{self.path} is larger than {FILE_MAX_BYTES >> 20} MiB", "that is not a checklist")
-        return data
 
     def update(self, change: Callable[[Document], Document]) -> Document:
         """Put `change` of what the file holds in its place, and return that. `change` may be called several times.
@@ -126,7 +123,13 @@ class TodoStore:
                 if seen.whole and same(ours.fields, seen.theirs.fields) and same(ours.items, seen.theirs.items):
                     return ours, seen
                 self.refuse_newer(seen.theirs)
-                if replace(target, bytes_of(ours), partial(self._holds, data)):
+                written = bytes_of(ours)
+                if len(written) > FILE_MAX_BYTES:
+                    message = (
+                        f"the checklist would be {size_words(len(written))} large, above {size_words(FILE_MAX_BYTES)}"
+                    )
+                    raise DataError(message, "nothing was changed: take fewer items")
+                if replace(target, written, partial(self._holds, data)):
                     self._remember(ours, seen)
                     return ours, seen
         raise DataError(f"{self.path} keeps changing under the edit", "another program rewrites it all the time")
@@ -137,7 +140,7 @@ class TodoStore:
         number = 1
         try:
             while (aside := target.with_name(f"{target.name}.broken-{number}")).exists():
-                if aside.read_bytes() == data:
+                if read_regular(aside, FILE_MAX_BYTES) == data:
                     return aside
                 number += 1
             replace(aside, data)
@@ -169,7 +172,7 @@ class TodoStore:
     def memory(self) -> Memory:
         """What is known from earlier, also of other decodetops; a help, so its absence is no trouble."""
         try:
-            kept = _json(self._memory_path.read_bytes())
+            kept = _json(read_regular(self._memory_path, 2 * FILE_MAX_BYTES))
             last, foreign = (kept[name] and with_ids(unnamed_document(kept[name])) for name in ("last", "foreign"))
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return Memory()
