@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,16 @@ import pytest
 from decodetop.bench.reading import Environment, GpuSpan, Metrics, Quantiles, Run
 from decodetop.bench.store import RunStore
 from decodetop.cli import main
+from decodetop.diagnosis.store import DiagnosisStore
 from decodetop.errors import DataError
 from decodetop.floor.hardware import load, named
-from decodetop.flows.diagnose import clocks_of_run, conclude, newest_steps, of_one_stream, of_run, offer, token_ms
+from decodetop.flows.diagnose_course import offer
 from decodetop.flows.floor import Ask, answer
+from decodetop.flows.judging import clocks_of_run, conclude, explains, of_run, token_ms
 from decodetop.gpu.reading import Gpu, GpuReading
 from decodetop.sim.process import SimServer, start_server
 from decodetop.steps.analyse import analyse
-from decodetop.steps.reading import Capture, StepsReport
-from decodetop.steps.store import CaptureStore
+from decodetop.steps.reading import StepsReport
 from decodetop.todo.store import TodoStore
 from decodetop.todo.view import todos_of
 
@@ -55,7 +58,7 @@ def test_from_the_load_to_the_checklist(
     monkeypatch.setenv("DECODETOP_API_KEY", "")
     code, data, err = diagnose(
         capsys, tmp_path, "--endpoint", sim.endpoint, "--requests", "2", "--output-tokens", "8", "--input-tokens", "16",
-        "--steps", str(NOGRAPH), "--todos",
+        "--steps", str(NOGRAPH),
     )  # fmt: skip
     assert code == 0, err
     assert [(stage["name"], stage["status"]) for stage in data["stages"]] == [
@@ -68,12 +71,59 @@ def test_from_the_load_to_the_checklist(
     assert report["t_meas_ms"] == pytest.approx(times["p50"])
     assert report["moves"] and len(data["todo_ids"]) == len(report["moves"])
     assert "measure: done, run 1" in err
-    again, data, err = diagnose(
-        capsys, tmp_path, "--endpoint", sim.endpoint, "--run", "1", "--steps", str(NOGRAPH), "--todos"
-    )
+    again, data, err = diagnose(capsys, tmp_path, "--endpoint", sim.endpoint, "--run", "1", "--steps", str(NOGRAPH))
     assert again == 0 and data["todo_ids"] == [], "the same moves are open already"
-    assert data["stages"][0] == {"name": "measure", "status": "skipped", "words": data["stages"][0]["words"]}
+    assert (data["stages"][0]["name"], data["stages"][0]["status"]) == ("measure", "skipped")
     assert data["report"]["t_meas_ms"] == report["t_meas_ms"]
+
+
+def test_one_action_profiles_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DECODETOP_API_KEY", "")
+    with start_server(graphs=False) as own:
+        code, data, err = diagnose(
+            capsys, tmp_path, "--endpoint", own.endpoint, "--requests", "2", "--output-tokens", "8",
+            "--input-tokens", "16", "--yes", "-o", str(tmp_path / "report.md"),
+        )  # fmt: skip
+    assert code == 0, err
+    assert [stage["status"] for stage in data["stages"]] == ["done"] * 4, err
+    assert data["report"]["verdict"]["id"] == "host_bound"
+    (capture,) = (tmp_path / "inv" / "captures").glob("*.json")
+    assert data["capture_id"] == capture.stem
+    todo = todos_of(TodoStore(tmp_path / "inv").read().items)[0]
+    assert [(one.kind, one.ref) for one in todo.evidence] == [
+        ("run", "1"), ("capture", capture.stem), ("report", data["id"]),
+    ]  # fmt: skip
+    assert DiagnosisStore(tmp_path / "inv").newest() is not None
+    assert "host-bound" in (tmp_path / "report.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--endpoint", "127.0.0.1:1"], "nobody can answer here"),
+        (["--endpoint", "127.0.0.1:1", "--yes", "--readonly"], "refused with --readonly"),
+        (["--endpoint", "127.0.0.1:1", "--measured-ms", "5", "--readonly"], "refused with --readonly"),
+    ],
+)
+def test_it_asks_first_and_readonly_refuses(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    code, _, err = diagnose(capsys, tmp_path, *words)
+    assert code == 2 and said in err and "hint: " in err
+
+
+def test_readonly_may_judge_what_was_had_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--measured-ms", "19.347", "--steps", str(NOGRAPH), "--readonly", "--endpoint", "127.0.0.1:1")
+    code, data, err = diagnose(capsys, tmp_path, *given)
+    assert code == 0, err
+    assert [stage["status"] for stage in data["stages"]] == ["skipped", "done", "done", "done"]
 
 
 def quantiles(value: float) -> Quantiles:
@@ -108,6 +158,8 @@ def test_time_per_token(stored: Run) -> None:
     assert token_ms(metrics(stored, itl_ms=quantiles(5.1), tpot_ms=quantiles(5.2))) == 5.1
     assert token_ms(metrics(stored, itl_ms=None, tpot_ms=quantiles(5.2))) == 5.2
     assert token_ms(metrics(stored, itl_ms=None, tpot_ms=None)) is None
+    uneven = Quantiles(n=100, mean=5.1, p50=2.0, p90=9.0, p99=9.0)
+    assert token_ms(metrics(stored, itl_ms=uneven, accept_length=2.5)) == 5.1, "a chunk's tokens share its gap"
 
 
 def test_what_was_asked_for_goes_before_the_run(stored: Run) -> None:
@@ -121,17 +173,15 @@ def test_what_was_asked_for_goes_before_the_run(stored: Run) -> None:
         of_run(Ask(), two)
 
 
-def test_the_newest_capture_of_one_stream(tmp_path: Path) -> None:
-    assert newest_steps(tmp_path)[0] is None
-    store = CaptureStore(tmp_path)
-    store.add(Capture(id="a", made_wall_ns=1, files=(str(NOGRAPH),), report=analyse([NOGRAPH])))
-    steps, words = newest_steps(tmp_path)
-    assert steps is not None and "capture a" in words
-    kept, stage = of_one_stream(steps, words)
-    assert kept is steps and stage.status == "done"
-    eight, stage = of_one_stream(analyse([EIGHT]), "x")
-    assert eight is None and stage.status == "skipped" and "batch of 8" in stage.words
-    assert of_one_stream(StepsReport(), "x")[0] is None
+def test_a_capture_of_several_sequences_explains_its_own_step_only(stored: Run) -> None:
+    assert explains(StepsReport()) == "no decode step can be shown"
+    assert explains(analyse([NOGRAPH])) is None
+    assert "batch of 8" in (explains(analyse([EIGHT])) or "")
+    with_time = analyse([EIGHT], itl_ms=5.57)
+    assert explains(with_time) is None
+    run = metrics(stored, itl_ms=quantiles(5.1), accept_length=None)
+    report = conclude(Ask(model=CONFIG), named("H200", load()), server=None, steps=with_time, run=run, gpus=None)
+    assert (report.plan.batch, report.t_meas_ms) == (8, 5.57), "the step that was profiled, not the one stream's"
 
 
 def test_clocks_are_those_of_the_load(stored: Run) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-INSTRUMENTS = ("gpu", "host", "server", "todo", "steps", "floor", "bench", "log")
+INSTRUMENTS = ("gpu", "host", "server", "todo", "steps", "floor", "bench", "log", "diagnosis")
 
 PURE_STDLIB = {
     "__future__", "bisect", "collections", "dataclasses", "enum", "functools", "html", "itertools", "math", "re",

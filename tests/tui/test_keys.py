@@ -446,7 +446,7 @@ async def test_theme_goes_round_live() -> None:
 
 
 async def test_help_lists_every_action_and_closes() -> None:
-    async with desk(size=(120, 70)) as d:
+    async with desk(size=(120, 80)) as d:
         await d.press("?")
         assert isinstance(d.face.screen, Help)
         text = "\n".join(d.screen())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from decodetop_tui.acts import bench, enter, look, output, profile, replay, server, steps, todo
+from decodetop_tui.acts import bench, diagnose, enter, look, output, profile, replay, server, steps, todo
 from decodetop_tui.keymap import Action, Keymap
 from decodetop_tui.layout import NAMES
 
@@ -119,7 +119,7 @@ _WORK = (
         "stop",
         ("s",),
         "stop",
-        "benchmark, capture (both ask), trace reading",
+        "diagnosis, benchmark, capture, trace reading",
         "bench",
         bench.stop,
         replay.live(bench.can_stop),
@@ -147,6 +147,17 @@ _WORK = (
         replay.live(profile.can_profile),
         footer=45,
         word="profile",
+    ),
+    Action(
+        "diagnose",
+        ("d",),
+        "diagnose",
+        "measure, profile, judge, offer moves (asks)",
+        "steps",
+        diagnose.diagnose,
+        replay.live(diagnose.can_diagnose),
+        footer=42,
+        word="diagnose",
     ),
     Action(
         "open-trace",
@@ -226,7 +237,7 @@ _PROGRAM = (
 
 ACTIONS: tuple[Action, ...] = (*_MOVE, *_LOOK, *_TODO, *_WORK, *_RECORD, *_PROGRAM)
 
-FOOTER_MOST = 8
+FOOTER_MOST = 9
 
 
 def hints(face: Face, keymap: Keymap) -> list[tuple[str, str]]:

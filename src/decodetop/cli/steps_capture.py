@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from decodetop.cli.common import Meter, agreed, complain, print_json, print_lines, tell
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SECOND_NS, SystemClock
-from decodetop.core.engine import Context
+from decodetop.core.engine import Context, Service
 from decodetop.core.sample import Notice, Sample
 from decodetop.errors import UsageError
 from decodetop.flows.bench_window import fresh, server_at
@@ -43,7 +44,8 @@ def run(args: argparse.Namespace, settings: Settings, width: int) -> int:
         load=args.load,
         steps=args.steps or CaptureSteps().steps,
     )
-    if not args.yes and not _agreed(ask, settings, key):
+    question = partial(text.capture_question, ask.steps, ask.load, ask.endpoint)
+    if not args.yes and not allowed("a capture", lambda server: f"Profile {question(server)}", settings, key):
         return 1
     driver = _driven(lambda context: service.capture(ask, context), settings, key, (steps, service))
     if not driver.done or driver.result is None:
@@ -70,7 +72,7 @@ def _driven(
     work: Callable[[Context], Awaitable[T]],
     settings: Settings,
     key: str | None,
-    services: tuple[StepsService, CaptureService] | None,
+    services: Sequence[Service],
 ) -> Driver[T]:
     teller, clock = _Teller(), SystemClock()
     linker = Linker(settings.investigation, clock)
@@ -87,21 +89,21 @@ def _driven(
             complain(word)
 
 
-def _agreed(ask: CaptureSteps, settings: Settings, key: str | None) -> bool:
-    """Say what will be done to whom, and ask."""
+def allowed(what: str, question: Callable[[Server | None], str], settings: Settings, key: str | None) -> bool:
+    """Say what will be done to whom, and ask. `what` is going to do it. Raises UsageError where nobody can answer."""
     if not sys.stdin.isatty():
-        raise UsageError("a capture asks before it profiles a server, and nobody can answer here", "--yes: do not ask")
-    driver = _driven(_meant(ask), settings, key, None)
+        raise UsageError(f"{what} asks before it profiles a server, and nobody can answer here", "--yes: do not ask")
+    driver = _driven(_meant(next(iter(settings.endpoints), None)), settings, key, ())
     if not driver.done:
         return False
-    tell(f"Profile {text.capture_question(ask.steps, ask.load, ask.endpoint, driver.result)}")
+    tell(question(driver.result))
     return agreed()
 
 
-def _meant(ask: CaptureSteps) -> Callable[[Context], Awaitable[Server | None]]:
+def _meant(endpoint: str | None) -> Callable[[Context], Awaitable[Server | None]]:
     def now(context: Context) -> Server | None:
         reading = context.state.last("server", ServerReading) or ServerReading()
-        return server_at(context, ask.endpoint or reading.current or "")
+        return server_at(context, endpoint or reading.current or "")
 
     async def look(context: Context) -> Server | None:
         server = now(context)

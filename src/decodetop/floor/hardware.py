@@ -93,7 +93,7 @@ def _parse(text: str, where: str) -> tuple[Spec, ...]:
     return specs
 
 
-_DROPPED = re.compile(r"\b(nvidia|geforce|tesla|generation|gpu|quadro)\b")
+_DROPPED = re.compile(r"\b(nvidia|geforce|tesla|generation|gpu|quadro|simulated)\b")
 
 
 def normal(name: str) -> str:

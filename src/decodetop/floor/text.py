@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from decodetop.core.outside import escape, fenced, plain
 from decodetop.core.words import known, number, percent, significant
 from decodetop.floor.gap import PARTS
+from decodetop.floor.offers import EFFORTS, todo_of_move
 from decodetop.floor.reading import FloorReading, FloorReport, Move, Verdict
+
+__all__ = [
+    "EFFORTS", "PART_WORDS", "VERDICTS", "batch_lines", "explain", "headline", "lines", "markdown", "move_line",
+    "params_words", "plan_words", "todo_of_move", "verdict_lines", "wrapped",
+]  # fmt: skip
 
 VERDICTS = {
     "hardware_bound": "hardware-bound",
@@ -31,7 +37,6 @@ PART_WORDS = {
     "allreduce": "all-reduces",
     "per_layer": "fixed cost of the layers",
 }
-EFFORTS = {1: "a restart", 2: "a change of set-up", 3: "another checkpoint or machine"}
 
 
 def headline(report: FloorReport) -> str:
@@ -186,7 +191,7 @@ def batch_lines(report: FloorReport) -> list[str]:
 
 def markdown(reading: FloorReading) -> list[str]:
     """The report's section."""
-    out = ["## Floor and verdict", ""]
+    out = ["## Can this hardware do better?", ""]
     report = reading.report
     if report is None:
         why = escape(reading.problem or "nothing was computed yet")

@@ -6,13 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 from decodetop.core.clock import SECOND_NS, Clock
-from decodetop.core.engine import Context, Engine
+from decodetop.core.engine import Context, Engine, Probe, Service
 from decodetop.core.sample import Command, Notice, Sample
+from decodetop.core.state import State
 from decodetop.errors import DecodetopError
-from decodetop.flows.capture import CaptureService
 from decodetop.flows.session import new_header, watch
 from decodetop.server.probe import ServerProbe
-from decodetop.steps.service import StepsService
 
 T = TypeVar("T")
 
@@ -23,29 +22,32 @@ WHEN_ASKED_S = 86_400.0
 
 
 class Driver(Generic[T]):
-    """Does `work` once the server has been looked at; then `done`, with a `result` or an `error`."""
+    """Does `work` once all was looked at; then `done`, with a `result` or an `error`, and the `state` at its end."""
 
     source = "driver"
     commands: tuple[type[Command], ...] = ()
 
-    def __init__(self, work: Callable[[Context], Awaitable[T]]) -> None:
+    def __init__(self, work: Callable[[Context], Awaitable[T]], sources: Sequence[str] = ("server",)) -> None:
+        """`sources` are to have been looked at before."""
         self._work = work
+        self._sources = tuple(sources)
         self.done = False
         self.result: T | None = None
         self.error: DecodetopError | None = None
+        self.state: State | None = None
 
     async def run(self, context: Context) -> None:
         until_ns = context.clock.now_ns() + int(LOOKED_S * SECOND_NS)
         while context.clock.now_ns() < until_ns:
-            lane = context.state.lane("server")
-            if lane.last is not None or lane.failure is not None:
+            lanes = [context.state.lane(source) for source in self._sources]
+            if all(lane.last is not None or lane.failure is not None for lane in lanes):
                 break
             await context.clock.sleep_until(context.clock.now_ns() + int(LOOK_S * SECOND_NS))
         try:
             self.result = await self._work(context)
         except DecodetopError as error:
             self.error = error
-        self.done = True
+        self.done, self.state = True, context.state
         context.notify(Notice(message="done"))  # a sample, so that `watch` looks at once
 
     async def handle(self, command: Command, context: Context) -> None:
@@ -57,17 +59,20 @@ async def drive(
     clock: Clock,
     endpoints: Sequence[str],
     key: str | None,
-    services: tuple[StepsService, CaptureService] | None,
+    services: Sequence[Service],
     heard: Callable[[Sample], None] | None = None,
+    more: Callable[[Callable[[], State]], Sequence[Probe]] = lambda state: (),
 ) -> Driver[T]:
     """`work` with an engine on this box until it is done; not `done` when a signal came before.
 
-    Raises what it raised.
+    `more` = probes beside the server's. Raises what it raised.
     """
-    driver = Driver(work)
     probe = ServerProbe(clock, endpoints=endpoints, api_key=key, usual_ports=not endpoints)
     probe.period_s = WHEN_ASKED_S
-    engine = Engine(new_header(clock), clock, [probe], [*(services or ()), driver])
+    engine: Engine
+    probes: list[Probe] = [probe, *more(lambda: engine.state)]
+    driver = Driver(work, [one.source for one in probes])
+    engine = Engine(new_header(clock), clock, probes, [*services, driver])
     await watch(engine, clock, listener=heard, ready=lambda _: driver.done)
     if driver.error is not None:
         raise driver.error

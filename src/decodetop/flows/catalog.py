@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from decodetop.bench.reading import BenchReading
 from decodetop.core.sample import Reading
 from decodetop.core.tape import Codec
+from decodetop.diagnosis.reading import DiagnosisReading
 from decodetop.gpu.reading import GpuReading
 from decodetop.host.reading import HostReading
 from decodetop.server.reading import ServerReading
@@ -20,6 +21,7 @@ READINGS: Mapping[str, type[Reading]] = {
     "todo": TodoReading,
     "bench": BenchReading,
     "steps": StepsReading,
+    "diagnosis": DiagnosisReading,
 }
 
 

@@ -16,6 +16,7 @@ from decodetop.core.sample import Header
 from decodetop.core.state import State
 from decodetop.flows.bench import BenchService
 from decodetop.flows.capture import CaptureService
+from decodetop.flows.diagnose import DiagnoseService
 from decodetop.flows.evidence import EvidenceService
 from decodetop.flows.record import RecordService
 from decodetop.flows.session import new_header
@@ -66,6 +67,7 @@ def assemble(
     folder = settings.investigation
     presets = load_presets(folder / "presets.toml")
     steps = StepsService(folder)
+    bench, capture = BenchService(folder, presets, key), CaptureService(folder, steps, key)
     engine: Engine
 
     def state() -> State:
@@ -85,9 +87,10 @@ def assemble(
         (
             ServerControl(server),
             TodoService(folder),
-            BenchService(folder, presets, key),
+            bench,
             steps,
-            CaptureService(folder, steps, key),
+            capture,
+            DiagnoseService(folder, presets, bench, capture),
             RecordService(folder / "tapes", header),
             EvidenceService(),
             *more,

@@ -84,7 +84,7 @@ SECTIONS: tuple[Callable[[Story], list[str]], ...] = (
     _lane("host", "Host", HostReading, host_text.markdown),
     _lane("server", "Inference server", ServerReading, server_text.markdown),
     _findings,
-    _lane("floor", "Floor and verdict", FloorReading, floor_text.markdown, always=False),
+    _lane("floor", "Can this hardware do better?", FloorReading, floor_text.markdown, always=False),
     _lane("steps", "Decode step", StepsReading, steps_text.markdown),
     _lane("bench", "Benchmarks", BenchReading, bench_text.markdown),
     _lane("todo", "Checklist", TodoReading, todo_text.markdown),

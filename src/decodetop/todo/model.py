@@ -35,6 +35,8 @@ def add(document: Document, command: AddTodo, wall_ns: int) -> tuple[Document, s
         "parent": parent,
     }
     item |= {name: value for name, value in optional.items() if value}
+    if command.evidence:
+        item["evidence"] = [_linked(one.kind, one.ref, one.summary, wall_ns) for one in command.evidence]
     item["status_history"] = [{"status": status, "at": stamp_of(wall_ns)}]
     items = [*document.items, item]
     if near is not None:
@@ -81,12 +83,15 @@ def evidence(document: Document, command: AddEvidence, wall_ns: int) -> Document
     id = command.id if command.id is not None else next(iter(in_progress(document)), None)
     if id is None:
         return document
-    entry = {"at": stamp_of(wall_ns), "kind": command.kind, "ref": command.ref}
-    entry |= {"summary": command.summary} if command.summary else {}
+    entry = _linked(command.kind, command.ref, command.summary, wall_ns)
     for old in _entries(item_of(document, id), "evidence"):
         if isinstance(old, dict) and (old.get("kind"), old.get("ref")) == (command.kind, command.ref):
             return document
     return _appended(document, id, "evidence", entry)
+
+
+def _linked(kind: str, ref: str, summary: str | None, wall_ns: int) -> Item:
+    return {"at": stamp_of(wall_ns), "kind": kind, "ref": ref} | ({"summary": summary} if summary else {})
 
 
 def move(document: Document, command: MoveTodo) -> Document:

@@ -86,7 +86,7 @@ class TodoReading(Reading, frozen=True, kw_only=True):
 
 
 class AddTodo(Command, frozen=True, kw_only=True):
-    """`after_id` None = at the end; `parent` None = at the top level."""
+    """`after_id` None = at the end; `parent` None = at the top level. `evidence` = what it comes from."""
 
     title = "add an item"
 
@@ -98,6 +98,7 @@ class AddTodo(Command, frozen=True, kw_only=True):
     parent: str | None = None
     hypothesis: str | None = None
     expected: str | None = None
+    evidence: tuple[Evidence, ...] = ()
 
 
 class EditTodo(Command, frozen=True, kw_only=True):

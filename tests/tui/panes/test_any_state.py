@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from decodetop.bench.reading import BenchReading
 from decodetop.core.sample import ClockReading, Failure, Reading
 from decodetop.core.state import Lane, Past, State
+from decodetop.diagnosis.reading import DiagnosisReading
 from decodetop.gpu.reading import GpuReading
 from decodetop.host.reading import HostReading
 from decodetop.server.reading import ServerReading
@@ -42,6 +43,7 @@ READINGS: dict[str, type[Reading]] = {
     "bench": BenchReading,
     "steps": StepsReading,
     "host": HostReading,
+    "diagnosis": DiagnosisReading,
 }
 TEXTS = st.one_of(
     st.sampled_from(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from decodetop.bench.reading import BenchReading, MarkBaseline, StartBench, StopBench
 from decodetop.steps.reading import CancelParsing, StepsReading
-from decodetop_tui.acts import profile
+from decodetop_tui.acts import diagnose, profile
 from decodetop_tui.screens.confirm import Confirm
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def parsing(face: Face) -> bool:
 
 
 def can_stop(face: Face) -> str | None:
-    stoppable = running(face) or profile.capturing(face) or parsing(face)
+    stoppable = diagnose.running(face) or running(face) or profile.capturing(face) or parsing(face)
     return None if stoppable else "nothing is running that could be stopped"
 
 
@@ -62,7 +62,10 @@ def start(face: Face, preset: str) -> None:
 
 
 def stop(face: Face) -> None:
-    """Ask first for a benchmark and a capture; a trace being read can simply be read again."""
+    """Ask first for a diagnosis, a benchmark and a capture; a trace being read can simply be read again."""
+    if diagnose.running(face):
+        diagnose.ask_stop(face)
+        return
     if profile.capturing(face):
         profile.ask_stop(face)
         return

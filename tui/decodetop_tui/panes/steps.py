@@ -16,6 +16,7 @@ from decodetop_tui.panes._cells import cells, clean, clip, clip_middle, pad, wra
 from decodetop_tui.panes._lines import progress
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
 from decodetop_tui.panes._stepbar import kind_parts
+from decodetop_tui.panes._stepfloor import diagnosing, diagnosis_lines
 from decodetop_tui.panes._steplines import (
     believable,
     coverage_lines,
@@ -32,7 +33,7 @@ from decodetop_tui.panes._table import boxed
 
 TITLE = "decode step"
 KEY = "5"
-SOURCES: tuple[str, ...] = ("steps",)
+SOURCES: tuple[str, ...] = ("steps", "diagnosis")
 MODES: tuple[str, ...] = ("kinds", "groups", "per token")
 FILTER: Filter | None = Filter("kernels", zoomed=True)
 
@@ -47,7 +48,7 @@ def want(state: State, width: int) -> tuple[int, int]:
     ranks = reading.captures[0].report.ranks
     kinds = max((len(kind_parts(rank)) for rank in ranks), default=1)
     legend = -(-kinds // _legend_columns(width))
-    busy = (reading.parsing is not None) + (reading.taking != Taking())
+    busy = (reading.parsing is not None) + (reading.taking != Taking() or diagnosing(state))
     return 3, 4 + len(ranks) + legend + busy
 
 
@@ -55,7 +56,9 @@ def draw(state: State, view: View) -> Picture:
     page = Page(view)
     page.extend(trouble(state, "steps", view) if state.lane("steps").failure else [])
     reading = state.last("steps", StepsReading) or StepsReading()
-    page.extend(taking_lines(reading.taking, state.now_ns, view.width))
+    page.extend(diagnosis_lines(state, view.width))
+    if not diagnosing(state):
+        page.extend(taking_lines(reading.taking, state.now_ns, view.width))
     if reading.parsing is not None:
         page.extend(parsing_lines(reading.parsing, view.width))
     if reading.last_error is not None:

@@ -1,0 +1,371 @@
+"""The stages of a diagnosis, one after the other: one stream measured, steps profiled, judged, moves as items.
+
+Every stage's end is stored; what was stopped or broke goes on where it stood, as long as the server is the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from decodetop.bench.plan import Overrides, choose, plans_of
+from decodetop.bench.reading import Preset, Run
+from decodetop.bench.store import RunStore
+from decodetop.core.clock import SECOND_NS
+from decodetop.core.engine import Context
+from decodetop.core.words import significant
+from decodetop.diagnosis.reading import OVER, Diagnosis, Stage, StageName, StageStatus, Subject
+from decodetop.diagnosis.store import DiagnosisStore
+from decodetop.errors import DecodetopError, RequestError, UsageError
+from decodetop.floor.hardware import Card
+from decodetop.floor.offers import todo_of_move
+from decodetop.floor.reading import FloorReport
+from decodetop.floor.text import VERDICTS
+from decodetop.flows.bench import BenchService, new_seed
+from decodetop.flows.bench_window import fresh, server_at
+from decodetop.flows.capture import CaptureService
+from decodetop.flows.capture_profile import check_engine
+from decodetop.flows.floor import Ask, from_server
+from decodetop.flows.judging import batch_of, conclude, explains, measured_words, token_ms
+from decodetop.gpu.reading import GpuReading
+from decodetop.server.reading import Server, ServerReading
+from decodetop.steps.reading import Capture, CaptureSteps, StepsReport
+from decodetop.steps.store import CaptureStore
+from decodetop.todo import model
+from decodetop.todo.document import Document
+from decodetop.todo.reading import Evidence
+from decodetop.todo.store import TodoStore
+from decodetop.todo.view import todos_of
+
+T = TypeVar("T")
+
+PRESET = "single"
+"""One stream: a step of one sequence is what the floor bounds."""
+CLOSED = ("completed", "cancelled")
+OWN_FLAGS = ("seed", "port", "dist_init", "log", "instance_id")
+"""Parts of the names of flags that differ from start to start of the same thing."""
+KEPT_NS = 900 * SECOND_NS
+"""A diagnosis that was judged without its capture goes on for so long; later all of it is made again."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be diagnosed, and what of it was had before: `run_id` or `ask.token_ms` for the load, `steps`.
+
+    `profile` False = no capture is taken. `offer` False = the checklist is left alone. `again` = nothing is kept.
+    """
+
+    endpoint: str | None = None
+    again: bool = False
+    ask: Ask = Ask()
+    load: Overrides = Overrides()
+    run_id: int | None = None
+    steps: StepsReport | None = None
+    steps_words: str = "the traces given"
+    profile: bool = True
+    offer: bool = True
+
+
+class Tools(Protocol):
+    """What a course works with; `show` and `keep` tell how far it is, `keep` also stores it."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def presets(self) -> Sequence[Preset]: ...
+
+    @property
+    def bench(self) -> BenchService: ...
+
+    @property
+    def capture(self) -> CaptureService: ...
+
+    def card(self, server: Server | None, gpus: GpuReading | None, problem: str | None) -> Card: ...
+
+    async def call(self, work: Callable[[], T]) -> T: ...
+
+    def show(self, now: Diagnosis) -> None: ...
+
+    async def keep(self, now: Diagnosis) -> None: ...
+
+
+class Course:
+    """One diagnosis from its first stage to its last."""
+
+    def __init__(self, tools: Tools, request: Request, context: Context) -> None:
+        self._tools = tools
+        self._request = request
+        self._context = context
+        self._folder = tools.folder
+        self._now: Diagnosis = new_diagnosis(context.clock.wall_ns(), None)
+
+    async def run(self) -> Diagnosis:
+        request = self._request
+        server = await self._server()
+        lane = self._context.state.lane("gpu")
+        problem = lane.failure.message if lane.failure is not None else None
+        # what is wrong with card or model is said before a benchmark is spent on it
+        card = self._tools.card(server, self._context.state.last("gpu", GpuReading), problem)
+        if server is not None:
+            from_server(server, request.ask)
+        elif request.ask.model is None:
+            raise UsageError("there is no model to judge", "give --model PATH, or start the server on this box")
+        self._now = await self._begun(None if server is None else subject_of(server))
+        run = await self._had_run()
+        if run is None and self._request.ask.token_ms is None:
+            run = await self._stage("measure", partial(self._measure, server))
+        steps, capture = await self._had_steps()
+        if steps is None and not self._over("steps"):
+            steps, capture = await self._stage("steps", partial(self._profile, server))
+        report = await self._stage("judge", partial(self._judge, card, run, steps))
+        await self._stage("checklist", partial(self._offer, report, run, capture))
+        return self._now
+
+    async def _server(self) -> Server | None:
+        """As it is now. Raises UsageError, RequestError when the load or the profile needs one that is not up."""
+        request, context = self._request, self._context
+        await asyncio.gather(fresh(context, "server"), fresh(context, "gpu"))
+        reading = context.state.last("server", ServerReading)
+        endpoint = request.endpoint or (reading.current if reading is not None else None)
+        server = None if endpoint is None else server_at(context, endpoint)
+        needed = self._measures or self._profiles
+        if needed and endpoint is None:
+            raise UsageError("there is no server to diagnose", "choose one (S), or start with --endpoint URL")
+        if needed and server is None:
+            raise UsageError(f"no server {endpoint} is watched", "start with --endpoint URL")
+        if needed and server is not None and server.status != "up":
+            hint = "is the server running, and is the port right?"
+            raise RequestError(f"{endpoint} is {server.status}: {server.status_message}", hint)
+        return server
+
+    @property
+    def _measures(self) -> bool:
+        return self._request.ask.token_ms is None and self._request.run_id is None
+
+    @property
+    def _profiles(self) -> bool:
+        return self._request.profile and self._request.steps is None
+
+    async def _begun(self, subject: Subject | None) -> Diagnosis:
+        """A new one, or what an unfinished one of the same server has."""
+        made = new_diagnosis(self._context.clock.wall_ns(), subject)
+        if self._request.again or subject is None:
+            return made
+        last = await self._tools.call(DiagnosisStore(self._folder).newest)
+        if last is None or last.finished or last.subject != subject:
+            return made
+        if last.report is not None and made.made_wall_ns - last.made_wall_ns > KEPT_NS:
+            return made
+        kept = tuple(
+            stage if stage.name in ("measure", "steps") and stage.status in OVER else Stage(name=stage.name)
+            for stage in last.stages
+        )
+        return msgspec.structs.replace(last, stages=kept)
+
+    async def _stage(self, name: StageName, work: Callable[[], Awaitable[T]]) -> T:
+        """Do it, with its beginning and its end shown and stored. What it raises is raised."""
+        self._put(name, "running")
+        self._tools.show(self._now)
+        try:
+            result = await work()
+        except asyncio.CancelledError:
+            self._put(name, "stopped")
+            raise
+        except DecodetopError as error:
+            self._put(name, "failed", str(error))
+            raise
+        finally:
+            await self._tools.keep(self._now)
+        return result
+
+    def _put(self, name: StageName, status: StageStatus, words: str = "", **fields: object) -> None:
+        since = self._context.clock.now_ns() if status == "running" else None
+        stage = Stage(name=name, status=status, words=words, since_ns=since)
+        self._now = msgspec.structs.replace(with_stage(self._now, stage), **fields)
+
+    def _over(self, name: StageName) -> bool:
+        return self._now.stage(name).status in OVER
+
+    # the stages
+
+    async def _had_run(self) -> Run | None:
+        """The run that was asked for, or that of the diagnosis that goes on."""
+        request = self._request
+        if request.ask.token_ms is not None:
+            self._put("measure", "skipped", "time per token as given")
+            return None
+        id = request.run_id if request.run_id is not None else self._now.run_id if self._over("measure") else None
+        if id is None:
+            return None
+        run = await self._tools.call(partial(stored_run, self._folder, id))
+        if request.run_id is not None:
+            self._put("measure", "skipped", measured_words(run), run_id=run.id)
+        return run
+
+    async def _measure(self, server: Server | None) -> Run:
+        assert server is not None
+        asked = self._request.load
+        if asked.model is None:
+            asked = msgspec.structs.replace(asked, model=server.served_name)
+        plans = plans_of(choose(self._tools.presets, PRESET), server.endpoint, new_seed(), asked)
+        outcome = await self._tools.bench.measure(plans, self._context)
+        if outcome.error is not None:
+            raise outcome.error
+        if not outcome.runs or outcome.runs[0].partial:
+            raise asyncio.CancelledError  # the operator stopped the benchmark: that is meant for all of it
+        run = outcome.runs[0]
+        if token_ms(run) is None:
+            message = f"{server.endpoint}: no time per token could be measured"
+            raise RequestError(message, "decodetop bench run says why")
+        self._put("measure", "done", measured_words(run), run_id=run.id)
+        return run
+
+    async def _had_steps(self) -> tuple[StepsReport | None, Capture | None]:
+        """The breakdown that was given, the newest stored where none is to be made, or that of what goes on."""
+        request = self._request
+        if request.steps is not None:
+            return self._fit(request.steps, request.steps_words), None
+        captures = await self._tools.call(partial(_stored_captures, self._folder))
+        if self._over("steps") and self._now.capture_id is not None:
+            kept = next((one for one in captures if one.id == self._now.capture_id), None)
+            if kept is not None:
+                return kept.report, kept
+            self._put("steps", "waiting")
+        if request.profile:
+            return None, None
+        if not captures:
+            self._put("steps", "skipped", "no capture in this investigation: judged without one")
+            return None, None
+        newest = captures[0]
+        words = f"capture {newest.id}, the newest of the investigation"
+        steps = self._fit(newest.report, words, newest.id)
+        return steps, newest if steps is not None else None
+
+    async def _profile(self, server: Server | None) -> tuple[StepsReport | None, Capture | None]:
+        """A capture that fails is told, and the judgement made without one: starting again tries it again."""
+        assert server is not None
+        try:
+            check_engine(server)
+        except UsageError as error:
+            self._put("steps", "skipped", str(error))
+            return None, None
+        try:
+            ask = CaptureSteps(endpoint=server.endpoint, load=1)
+            capture = await self._tools.capture.capture(ask, self._context)
+        except DecodetopError as error:
+            self._put("steps", "failed", str(error))
+            return None, None
+        if capture is None:
+            raise asyncio.CancelledError  # the operator stopped it: that is meant for all of it
+        steps = self._fit(capture.report, f"capture {capture.id}", capture.id)
+        return steps, capture if steps is not None else None
+
+    def _fit(self, steps: StepsReport, words: str, capture_id: str | None = None) -> StepsReport | None:
+        """Whether it explains the step that was measured."""
+        why = explains(steps)
+        if why is not None:
+            self._put("steps", "skipped", f"{words}: {why}")
+            return None
+        batch = batch_of(steps)
+        if batch not in (None, 1):
+            words = f"{words}: {batch} sequences were served, so that is the step judged"
+        self._put("steps", "done", words, capture_id=capture_id)
+        return steps
+
+    async def _judge(self, card: Card, run: Run | None, steps: StepsReport | None) -> FloorReport:
+        await fresh(self._context, "server")
+        endpoint = self._now.subject.endpoint if self._now.subject is not None else ""
+        server, gpus = server_at(self._context, endpoint), self._context.state.last("gpu", GpuReading)
+        ask = self._request.ask
+        work = partial(conclude, ask, card, server=server, steps=steps, run=run, gpus=gpus)
+        report = await self._tools.call(work)
+        assert report.verdict is not None
+        self._put("judge", "done", report.verdict.sentence, report=report)
+        return report
+
+    async def _offer(self, report: FloorReport, run: Run | None, capture: Capture | None) -> None:
+        if not self._request.offer:
+            self._put("checklist", "skipped", "the checklist is left alone")
+            return
+        links = evidence_of(self._now, run, capture)
+        work = partial(offer, report, self._folder, self._context.clock.wall_ns(), links)
+        ids = await self._tools.call(work)
+        known = tuple(dict.fromkeys((*self._now.todo_ids, *ids)))
+        self._put("checklist", "done", f"{len(ids)} items added" if ids else "nothing to add", todo_ids=known)
+
+
+def new_diagnosis(wall_ns: int, subject: Subject | None) -> Diagnosis:
+    stamp = datetime.fromtimestamp(wall_ns // SECOND_NS, UTC).strftime("%Y%m%d-%H%M%S")
+    return Diagnosis(id=f"diagnosis-{stamp}", made_wall_ns=wall_ns, subject=subject)
+
+
+def with_stage(diagnosis: Diagnosis, stage: Stage) -> Diagnosis:
+    stages = tuple(stage if one.name == stage.name else one for one in diagnosis.stages)
+    return msgspec.structs.replace(diagnosis, stages=stages)
+
+
+def subject_of(server: Server) -> Subject:
+    """The same settings of the same thing: what only differs from start to start is left out."""
+    flags = {flag.name: flag.resolved or flag.requested for flag in server.flags}
+    kept = sorted(f"{name}={flags[name]}" for name in flags if not any(part in name for part in OWN_FLAGS))
+    return Subject(
+        endpoint=server.endpoint,
+        engine=server.engine,
+        version=server.version,
+        model=server.model,
+        settings=f"{zlib.crc32(' '.join(kept).encode()):08x}",
+    )
+
+
+def evidence_of(diagnosis: Diagnosis, run: Run | None, capture: Capture | None) -> tuple[Evidence, ...]:
+    """What the moves rest on: the run, the capture, the diagnosis itself."""
+    found: list[Evidence] = []
+    if run is not None and run.id is not None:
+        found.append(Evidence(kind="run", ref=str(run.id), summary=f"{significant(token_ms(run))} ms a token"))
+    if capture is not None:
+        report = capture.report
+        used = report.ranks[0].steps.used if report.ranks else 0
+        found.append(Evidence(kind="capture", ref=capture.id, summary=f"{used} decode steps"))
+    verdict = diagnosis.report.verdict if diagnosis.report is not None else None
+    words = None if verdict is None else VERDICTS[verdict.id]
+    return (*found, Evidence(kind="report", ref=diagnosis.id, summary=words))
+
+
+def offer(report: FloorReport, folder: Path, wall_ns: int, links: tuple[Evidence, ...] = ()) -> tuple[str, ...]:
+    """The moves as pending items; what is open already is not added twice. Ids of those added. Raises DataError."""
+    added: list[str] = []
+
+    def change(document: Document) -> Document:
+        added.clear()
+        listed = {todo.content for todo in todos_of(document.items) if todo.status not in CLOSED}
+        for move in report.moves:
+            command = todo_of_move(move, links)
+            if model.one_line(command.content) not in listed:
+                document, id = model.add(document, command, wall_ns)
+                added.append(id)
+        return document
+
+    TodoStore(folder).update(change)
+    return tuple(added)
+
+
+def stored_run(folder: Path, id: int) -> Run:
+    """Raises DataError."""
+    store = RunStore(folder)
+    try:
+        return store.get(id)
+    finally:
+        store.close()
+
+
+def _stored_captures(folder: Path) -> tuple[Capture, ...]:
+    store = CaptureStore(folder)
+    store.load()
+    return store.captures
