@@ -67,7 +67,7 @@ def test_table_columns_stand_under_their_heads() -> None:
 
 def test_lines_of_an_empty_store_say_what_to_do() -> None:
     assert text.lines(BenchReading()) == ["no runs yet: `decodetop bench run single --endpoint URL`"]
-    assert text.lines(BenchReading(problem="x is broken"))[0] == "x is broken"
+    assert text.lines(BenchReading(problem="x is broken"))[0] == "runs are not stored: x is broken"
 
 
 def test_markdown_shows_text_from_outside_as_it_is() -> None:

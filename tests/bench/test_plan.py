@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decodetop.bench.negotiate import words_for
-from decodetop.bench.plan import Overrides, choose, load_presets, plans_of
+from decodetop.bench.plan import Overrides, choose, load_presets, parse_slo, plans_of
 from decodetop.bench.prompts import FIRST_ID, IDS, WORDS, Prompts
 from decodetop.bench.reading import Api, Plan
 from decodetop.bench.request import Dialect, address, body, head
@@ -82,11 +82,24 @@ def test_a_long_answer_gets_the_time_it_needs_unless_a_time_was_asked_for() -> N
         Overrides(timeout_s=0.0),
         Overrides(warmup_requests=-1),
         Overrides(shared_prefix_tokens=128),
+        Overrides(input_tokens=10**12),
+        Overrides(output_tokens=10**12),
+        Overrides(requests=10**12),
+        Overrides(warmup_requests=10**12),
+        Overrides(temperature=float("nan")),
+        Overrides(timeout_s=float("nan")),
+        Overrides(request_rate_s=float("nan")),
     ],
 )
 def test_senseless_numbers_are_refused(asked: Overrides) -> None:
     with pytest.raises(UsageError):
         plans_of(choose(SHIPPED, "single"), "http://x", 1, asked)
+
+
+@pytest.mark.parametrize("text", ["ttft=nan", "tpot=inf", "ttft=-1", "ttft=200,tpot=nan", "x=1", "ttft"])
+def test_a_bound_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_slo(text)
 
 
 def test_an_unknown_preset_names_those_there_are() -> None:

@@ -6,6 +6,8 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -127,6 +129,114 @@ def test_an_unreadable_run_hides_no_other(tmp_path: Path) -> None:
     again.close()
 
 
+def test_a_damaged_store_is_said_and_left_as_it_is(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    for _ in range(60):
+        store.add(run())
+    store.close()
+    whole = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
+    with pytest.raises(DataError, match="malformed") as caught:
+        RunStore(tmp_path).latest()
+    assert "move it away" in caught.value.hint
+    (tmp_path / FILE).write_bytes(whole)
+    broken = sqlite3.connect(tmp_path / FILE)
+    broken.execute("DROP TABLE marks")
+    broken.close()
+    with pytest.raises(DataError, match="no such table: marks") as caught:
+        RunStore(tmp_path)
+    assert "left as it is" in caught.value.hint
+
+
+def test_a_page_that_breaks_while_it_is_open(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    for _ in range(60):
+        store.add(run())
+    store.close()
+    store = RunStore(tmp_path)
+    with (tmp_path / FILE).open("r+b") as file:
+        file.seek(8192)
+        file.write(b"\xa5" * ((tmp_path / FILE).stat().st_size - 8192))
+    with pytest.raises(DataError, match=FILE):
+        store.latest()
+    with pytest.raises(DataError, match=FILE):
+        store.get(7)
+    store.close()
+
+
+def without_rights(work: Callable[[], str]) -> str:
+    """What `work` returns in a process that may write only what anyone may (root may write everything)."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            if os.getuid() == 0:
+                os.setuid(65534)
+            said = work()
+        except BaseException as error:  # noqa: BLE001  told to the parent
+            said = repr(error)
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    return said
+
+
+@pytest.mark.parametrize("log_left", [False, True])
+def test_a_store_that_may_not_be_written_is_still_read(log_left: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:  # tmp_path is its owner's alone
+        folder = Path(name)
+        store = RunStore(folder)
+        store.add(run())
+        other = sqlite3.connect(folder / FILE)
+        other.execute("SELECT count(*) FROM runs").fetchall()  # held open: the log stays
+        store.close()
+        if not log_left:
+            other.close()
+        assert (folder / f"{FILE}-wal").exists() is log_left
+        for path in folder.iterdir():
+            path.chmod(0o444)
+        folder.chmod(0o555)
+
+        def look() -> str:
+            again = RunStore(folder)
+            found = [f"{[one.id for one in again.latest()]} {again.get(1).id} {again.baseline_id}"]
+            for write in (lambda: again.add(run()), lambda: again.mark_baseline(1)):
+                with pytest.raises(DataError, match=FILE) as caught:
+                    write()
+                found.append(caught.value.hint)
+            again.close()
+            return "\n".join(found)
+
+        seen, *hints = without_rights(look).splitlines()
+        assert seen == "[1] 1 None"
+        assert len(hints) == 2 and all("--investigation" in hint for hint in hints)
+        folder.chmod(0o755)
+        other.close()
+
+
+def test_a_full_disk_is_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RunStore(tmp_path)
+    store.add(run())
+    assert store._db is not None
+    store._db.execute("PRAGMA max_page_count = 1")  # no smaller than it is
+    with pytest.raises(DataError, match="full") as caught:
+        for _ in range(100):
+            store.add(run())
+    assert "make room" in caught.value.hint
+    assert store.latest(200)[-1].id == 1
+    store.close()
+
+
+def test_no_number_is_too_large(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with pytest.raises(DataError, match="no run 9"):
+        store.get(10**30 - 1)
+    store.close()
+
+
 def test_a_folder_that_can_not_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(DataError, match="can't open") as caught:
@@ -167,7 +277,7 @@ def test_a_crash_loses_nothing_finished(tmp_path: Path) -> None:
     assert ended.returncode == -9
     store = RunStore(folder)
     assert [one.id for one in store.latest()] == [3, 2, 1]
-    assert store._do("SELECT count(*) FROM marks").fetchone() == (0,)
+    assert store._rows("SELECT count(*) FROM marks") == [(0,)]
     store.close()
 
 

@@ -7,13 +7,16 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
+from decodetop.bench.store import FILE, RunStore
 from decodetop.cli import main
 from support.token_server import HEAD, Break, Seen, Step, TokenServer, Wait, chunk, completions, event, reply
 
@@ -233,9 +236,25 @@ def test_usage_errors(here: Here) -> None:
         (("run", "dubbel", "--endpoint", "http://127.0.0.1:1"), "no preset 'dubbel'"),
         (("run", "--endpoint", "http://127.0.0.1:1", "--readonly"), "--readonly"),
         (("baseline", "x"), "no run's number"),
+        (("baseline", "²"), "no run's number"),
+        (("show", "9" * 40), "no run's number"),
+        (("show", "-1"), "no run's number"),
+        (("list", "--last", "9" * 40), "no run's number"),
+        (("compare", "²", "1"), "no run's number"),
+        (("compare", "9" * 40, "1"), "no run's number"),
+        (("compare", "1", "2", "--threshold", "nan"), "nan"),
+        (("compare", "1", "2", "--effect", "inf"), "inf"),
+        (("run", "--endpoint", "http://127.0.0.1:1", "--temperature", "nan"), "nan"),
+        (("run", "--endpoint", "http://127.0.0.1:1", "--slo", "ttft=nan"), "--slo"),
+        (("run", "--endpoint", "http://127.0.0.1:1", "--input-tokens", "9" * 12), "--input-tokens"),
+        (("run", "--endpoint", "http://127.0.0.1:1", "--requests", "9" * 12), "--requests"),
     ]
     for argv, words in cases:
-        done = here(*argv)
+        try:
+            done = here(*argv)
+        except SystemExit as left:  # argparse's own refusal
+            assert left.code == 2, argv
+            continue
         assert (done.code, done.out) == (2, "") and words in done.err
 
 
@@ -244,6 +263,89 @@ async def test_a_store_that_can_not_be_used_does_not_lose_the_result(tmp_path: P
     done = await run(tmp_path, steady, *FAST, "--json")
     assert done.code == 0 and done.json["requests"]["ok"] == 4 and done.json["id"] is None
     assert "not stored" in done.err
+
+
+async def test_a_damaged_store_does_not_lose_the_result(tmp_path: Path, here: Here) -> None:
+    folder = tmp_path / "investigation"
+    RunStore(folder).close()
+    with sqlite3.connect(folder / FILE) as raw:
+        raw.execute("DROP TABLE runs")
+    raw.close()
+    done = await run(tmp_path, steady, *FAST)
+    assert done.code == 0 and "4 ok, 0 failed" in done.out
+    line, hint = done.err.splitlines()
+    assert "not stored" in line and FILE in line and "move it away" in hint
+    listed = here("list")
+    assert listed.code == 1 and FILE in listed.err and "hint: " in listed.err
+
+
+async def test_runs_that_can_not_be_read_are_counted(tmp_path: Path, here: Here) -> None:
+    done = await run(tmp_path, steady, *FAST)
+    assert done.err == ""
+    raw = sqlite3.connect(tmp_path / "investigation" / FILE)
+    raw.execute("INSERT INTO runs (started_wall_ns, preset, endpoint, streams, valid, json) VALUES (1,'x','y',1,1,'{')")
+    raw.commit()
+    raw.close()
+    listed = here("list")
+    assert listed.code == 0 and "#1" in listed.out and "1 stored run can't be read" in listed.err
+    done = await run(tmp_path, steady, *FAST, "--json")
+    assert (done.code, done.err, done.json["id"]) == (0, "", 3)
+
+
+def hanging_after(count: int, reached: asyncio.Event) -> Callable[[Seen], Iterable[Step]]:
+    """Answers `count` posts; the next hang."""
+    posts = 0
+
+    def script(seen: Seen) -> Iterable[Step]:
+        nonlocal posts
+        posts += seen.method == "POST"
+        if posts <= count:
+            return steady(seen)
+        if posts > count + 1:
+            reached.set()
+        return [*steady(seen)[:3], Wait(60)]
+
+    return script
+
+
+async def test_a_killed_load_process_leaves_figures_and_a_line(tmp_path: Path, here: Here) -> None:
+    reached = asyncio.Event()
+    async with TokenServer(hanging_after(5, reached)) as server:  # the trial, two of warm-up, two measured
+        process = await start(tmp_path, "run", "--endpoint", server.url, *FAST, "--requests", "50", "--json")
+        await asyncio.wait_for(reached.wait(), 60)
+        (worker,) = psutil.Process(process.pid).children()
+        worker.kill()
+        done = await asyncio.wait_for(ended(process), 60)
+    assert (done.code, done.json["requests"]["ok"], done.json["partial"]) == (1, 2, True)
+    line, hint = done.err.splitlines()
+    assert "signal 9" in line and "2 of 50 requests" in line and "run it again" in hint
+    assert here("list", "--json").json["runs"][0]["requests"]["ok"] == 2
+
+
+async def test_a_hangup_that_nohup_ignores_ends_nothing(tmp_path: Path) -> None:
+    reached = asyncio.Event()
+    async with TokenServer(hanging_after(5, reached)) as server:
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            process = await start(tmp_path, "run", "--endpoint", server.url, *FAST, "--requests", "50", "--json")
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        await asyncio.wait_for(reached.wait(), 60)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGWINCH)  # delivered after it
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(process.wait()), 1.0)
+        process.send_signal(signal.SIGTERM)
+        done = await asyncio.wait_for(ended(process), 60)
+    assert done.code == 130 and done.json["requests"]["ok"] == 2
+
+
+@pytest.mark.parametrize("key", ["sk-clé-0123456789", "sk-a b-0123456789"])
+async def test_a_key_that_can_not_be_sent_is_a_line(tmp_path: Path, key: str) -> None:
+    async with TokenServer(steady) as server:
+        done = await bench(tmp_path, "run", "--endpoint", server.url, *FAST, env={"DECODETOP_API_KEY": key})
+    assert done.code in (1, 2) and "Traceback" not in done.err and key not in done.err
+    assert "key" in done.err and "hint: " in done.err
 
 
 async def test_real_prompts_at_a_rate_with_an_slo(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -26,6 +28,7 @@ from decodetop.flows.bench import BenchService, new_seed, shown
 from decodetop.flows.bench_window import FRESH_S
 from decodetop.gpu.reading import Gpu, GpuReading
 from decodetop.server.reading import Counters, Server, ServerReading
+from decodetop.server.redact import learn
 from support import states
 from support.clock import ManualClock, settle
 
@@ -301,6 +304,96 @@ async def test_a_store_that_can_not_be_used_is_said_and_the_run_still_shown(tmp_
         await box.until(lambda: box.reading.runs and box.notices)
         assert box.reading.runs[0].id is None
     assert (tmp_path / FILE).read_bytes() == b"something else" * 200
+
+
+@pytest.mark.parametrize("damage", ["a table missing", "pages overwritten"])
+async def test_a_damaged_store_holds_no_run_up(tmp_path: Path, damage: str) -> None:
+    store = RunStore(tmp_path)
+    for number in range(60):
+        store.add(states.run(number, 50.0, 20.0))
+    store.close()
+    if damage == "a table missing":
+        with sqlite3.connect(tmp_path / FILE) as raw:
+            raw.execute("DROP TABLE runs")
+        raw.close()
+    else:
+        whole = (tmp_path / FILE).read_bytes()
+        (tmp_path / FILE).write_bytes(whole[:4096] + b"\xa5" * (len(whole) - 4096))
+    async with bench(tmp_path, Played(result(4))) as box:
+        assert box.reading.problem is not None and FILE in box.reading.problem
+        box.engine.submit(StartBench(preset="single", endpoint=URL))
+        await box.until(lambda: box.reading.runs and box.notices)
+        assert box.reading.runs[0].id is None and box.reading.runs[0].requests.ok == 4
+        assert box.service.unstored is not None and FILE in box.service.unstored.message
+        before = len(box.notices)
+        box.engine.submit(MarkBaseline(run_id=1))
+        await box.until(partial(box.more_notices, before))
+        assert FILE in box.notices[-1].message
+
+
+async def test_a_run_that_can_not_be_read_is_no_reason_not_to_store(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    store.add(states.run(1, 50.0, 20.0))
+    store.mark_baseline(1)
+    store.close()
+    raw = sqlite3.connect(tmp_path / FILE)
+    raw.execute("DROP TRIGGER runs_unchanged")
+    raw.execute("UPDATE runs SET json = '{'")
+    raw.commit()
+    raw.close()
+    async with bench(tmp_path, Played(result(4))) as box:
+        assert (box.reading.unreadable, box.reading.problem, box.reading.baseline_id) == (1, None, None)
+        box.engine.submit(StartBench(preset="single", endpoint=URL))
+        await box.until(lambda: box.reading.runs and box.notices)
+        assert box.reading.runs[0].id == 2
+        assert (box.service.unstored, box.reading.problem, box.reading.unreadable) == (None, None, 1)
+
+
+async def test_a_store_that_hangs_holds_no_run_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = threading.Event()
+    async with bench(tmp_path, Played(result(4))) as box:
+        monkeypatch.setattr(RunStore, "add", lambda store, run: held.wait(60))
+        box.engine.submit(StartBench(preset="single", endpoint=URL))
+        try:
+            for _ in range(40):
+                await box.clock.advance(2.0)
+                await settle()
+            await box.until(lambda: box.reading.runs)
+        finally:
+            held.set()
+        assert box.reading.runs[0].id is None
+        assert box.reading.problem is not None and "did not answer" in box.reading.problem
+
+
+async def test_what_a_lost_load_process_had_finished_is_kept_and_said(tmp_path: Path) -> None:
+    cut = msgspec.structs.replace(result(2, partial=True), lost="the load process ended by signal 9 before its result")
+    launch = Played(cut)
+    async with bench(tmp_path, launch) as box:
+        box.engine.submit(StartBench(preset="sweep", endpoint=URL))
+        await box.until(lambda: box.notices)
+        (run,) = box.reading.runs
+        assert run.id == 1 and run.partial and run.requests.ok == 2 and run.metrics.tpot_ms is not None
+        assert [gate.severity for gate in run.gates if gate.name == "load_lost"] == ["suspect"]
+        assert box.notices[-1].level == "error" and len(launch.plans) == 1
+        assert "signal 9" in box.notices[-1].message and "of the 2 of 3 requests" in box.notices[-1].message
+        assert "run it again" in box.notices[-1].hint
+
+
+async def test_a_key_a_server_of_this_box_was_started_with_is_masked_in_its_words(tmp_path: Path) -> None:
+    learn(["python", "-m", "sglang.launch_server", "--api-key", "correct-horse-battery", "--port", "30000"])
+    spoken = msgspec.structs.replace(
+        result(1, fault="http"),
+        records=[msgspec.structs.replace(records(1, "http")[0], message="401: not correct-horse-battery")],
+    )
+    refused = LoadFailed("answered 401: not correct-horse-battery", "set the key", "http")
+    async with bench(tmp_path, Played(spoken, refused)) as box:
+        for _ in range(2):
+            before = len(box.notices)
+            box.engine.submit(StartBench(preset="single", endpoint=URL))
+            await box.until(partial(box.more_notices, before))
+        assert "***" in box.notices[-1].message
+        assert all("battery" not in str(sample) for sample in box.samples)
+    assert all(b"battery" not in path.read_bytes() for path in tmp_path.iterdir())
 
 
 async def test_a_server_that_never_answers_a_scrape_holds_nothing_up(tmp_path: Path) -> None:

@@ -65,7 +65,10 @@ def _outcome(plan: Plan, result: Result, seen: Figures) -> Iterator[Gate]:
     if short:
         detail = f"{short} of {total} answers were shorter than {plan.output_tokens} tokens: not the work asked for"
         yield Gate(name="short_output", severity="invalid", detail=detail)
-    if result.partial:
+    if result.lost is not None:
+        detail = f"{result.lost}; {total} of {plan.requests} requests had ended"
+        yield Gate(name="load_lost", severity="suspect", detail=detail)
+    elif result.partial:
         detail = f"stopped after {total} of {plan.requests} requests; {result.unfinished} under way were dropped"
         yield Gate(name="partial", severity="suspect", detail=detail)
     elif total < plan.requests:

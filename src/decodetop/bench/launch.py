@@ -6,21 +6,41 @@ import asyncio
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import msgspec
 
 from decodetop.bench.measure import merged
 from decodetop.bench.reading import ErrorKind, Plan
-from decodetop.bench.wire import GO, Fatal, Job, Ready, Result, Tick, Up, decode_up, encode
+from decodetop.bench.wire import (
+    GO,
+    Fatal,
+    Job,
+    Ready,
+    Record,
+    Result,
+    Tick,
+    Up,
+    decode_up,
+    encode,
+    journalled,
+    source_of,
+)
+from decodetop.core.outside import plain
 from decodetop.errors import RequestError
 
 STREAMS_PER_PROCESS = 128
 """Two of these shared one core at 50 tokens/s a stream and used 62 % of it (benchmarks/client_accuracy.py)."""
 
 LINE_MAX_BYTES = 1 << 30
-"""A Result carries every stamp of a run."""
+"""A Result carries the stamps that its journal had no room for."""
+
+LOOK_S = 1.0
+SILENT_LOOKS_MAX = 30
+"""A process that said nothing at so many looks in a row does nothing more (it ticks four times a second, from its first
+half second on). Looks and not seconds: when this process was itself stopped meanwhile, that is one look."""
 
 STOP_S = 5.0
 """For a process to hand in what it has after SIGTERM, before SIGKILL."""
@@ -55,7 +75,8 @@ async def run_load(plan: Plan, key: str | None, listener: Listener, stop: asynci
     Raises LoadFailed. When cancelled, the processes are ended and nothing comes back.
     """
     children = [_Child(job) for job in shares(plan)]
-    stopping = asyncio.ensure_future(_stop_when(stop, children))
+    ending = asyncio.Event()
+    stopping = [asyncio.ensure_future(_stop_when(event, children)) for event in (stop, ending)]
     try:
         for child in children:
             await child.start(key)
@@ -68,13 +89,16 @@ async def run_load(plan: Plan, key: str | None, listener: Listener, stop: asynci
                 await listener.ready(ready)
             for child in children:
                 child.say(GO)
-            results = await asyncio.gather(*listening)
+            await asyncio.wait(listening, return_when=asyncio.FIRST_EXCEPTION)
+            if not all(task.done() for task in listening):
+                ending.set()  # one of them is gone: the rest hand in what they have
+            return _gathered(await asyncio.gather(*listening, return_exceptions=True), children)
         finally:
             for task in listening:
                 task.cancel()
-        return merged(results)
     finally:
-        stopping.cancel()
+        for stopper in stopping:
+            stopper.cancel()
         await asyncio.gather(*(child.end() for child in children))
 
 
@@ -89,6 +113,18 @@ def shares(plan: Plan) -> list[Job]:
         part = msgspec.structs.replace(plan, streams=streams, requests=requests, warmup_requests=warmup)
         jobs.append(Job(plan=part, first_index=number, stride=count))
     return jobs
+
+
+def _gathered(ends: Sequence[Result | BaseException], children: Sequence[_Child]) -> Result:
+    """All there is: of a process that was lost, the requests in its journal. Raises when that is nothing."""
+    lost = next((end for end in ends if isinstance(end, BaseException)), None)
+    results = [end if isinstance(end, Result) else child.kept() for end, child in zip(ends, children, strict=True)]
+    whole = merged(results)
+    if lost is None:
+        return whole
+    if not isinstance(lost, LoadFailed) or not whole.records:
+        raise lost
+    return msgspec.structs.replace(whole, partial=True, lost=lost.message)
 
 
 async def _until_ready(children: list[_Child], listening: Sequence[asyncio.Future[Result]]) -> None:
@@ -130,6 +166,8 @@ class _Child:
         self.ready: Ready | None = None
         self.is_ready = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
+        self._journal = _memory_file()
+        self._silent = 0
 
     async def start(self, key: str | None) -> None:
         """Raises LoadFailed."""
@@ -138,6 +176,7 @@ class _Child:
                 sys.executable,
                 "-m",
                 "decodetop.bench.worker",
+                pass_fds=(self._journal.fileno(),),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
@@ -148,21 +187,24 @@ class _Child:
         except OSError as error:
             message = f"can't start the load process: {error.strerror}"
             raise LoadFailed(message, "is the box out of processes or memory?", None) from error
-        self.say(encode(self.job) + b"\n")
+        job = msgspec.structs.replace(self.job, parent=os.getpid(), journal=self._journal.fileno())
+        self.say(encode(job) + b"\n")
 
     def say(self, line: bytes) -> None:
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
             self._process.stdin.write(line)
 
     async def listen(self, told: Callable[[], None]) -> Result:
-        """Until its Result. Raises LoadFailed when it says Fatal, or ends without a word."""
+        """Until its Result. Raises LoadFailed when it says Fatal, falls silent, or ends without a word."""
         assert self._process is not None and self._process.stdout is not None and self._process.stderr is not None
         complaint = asyncio.ensure_future(self._process.stderr.read())
+        looking = asyncio.ensure_future(self._end_when_silent())
         try:
             async for line in self._process.stdout:
+                self._silent = 0
                 message = self._understand(line)
                 if isinstance(message, Result):
-                    return message
+                    return msgspec.structs.replace(message, records=[*self._kept(), *message.records])
                 if isinstance(message, Fatal):
                     raise LoadFailed(message.message, message.hint, message.kind)
                 if isinstance(message, Ready):
@@ -172,11 +214,39 @@ class _Child:
                     self.last = message
                     told()
             code = await self._process.wait()
+            if self._silent >= SILENT_LOOKS_MAX:
+                why = f"the load process said nothing for {SILENT_LOOKS_MAX * LOOK_S:g} s and was ended"
+                raise LoadFailed(why, "was it stopped, or is the box starved of CPU? run it again", None)
             words = (await complaint).decode("utf-8", "replace").strip().splitlines()
             how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
-            raise LoadFailed(f"the load process ended {how} before its result", words[-1][:200] if words else "", None)
+            hint = plain(words[-1])[:200] if words else "was it killed, or memory short (dmesg)? run it again"
+            raise LoadFailed(f"the load process ended {how} before its result", hint, None)
         finally:
             complaint.cancel()
+            looking.cancel()
+
+    async def _end_when_silent(self) -> None:
+        while self._silent < SILENT_LOOKS_MAX:
+            await asyncio.sleep(LOOK_S)
+            self._silent += 1
+        self.signal(signal.SIGKILL)
+
+    def _kept(self) -> list[Record]:
+        self._journal.seek(0)
+        return journalled(self._journal.read())
+
+    def kept(self) -> Result:
+        """What it had finished when it was lost."""
+        records = self._kept()
+        lag_ms = self.last.loop_lag_ms_p99 if self.last is not None else None
+        return Result(
+            records=records,
+            source=source_of(self.job.plan.api, records),
+            partial=True,
+            unfinished=0,
+            cpu_percent=None,
+            loop_lag_ms_p99=lag_ms,
+        )
 
     def _understand(self, line: bytes) -> Up:
         try:
@@ -193,6 +263,7 @@ class _Child:
 
     async def end(self) -> None:
         """It is gone when this returns."""
+        self._journal.close()
         if self._process is None:
             return
         if self._process.stdin is not None:
@@ -202,6 +273,13 @@ class _Child:
         except TimeoutError:
             self.signal(signal.SIGKILL)
             await self._process.wait()
+
+
+def _memory_file() -> BinaryIO:
+    """A file on no disk that two processes can hold."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("decodetop-journal"), "r+b")
+    return tempfile.TemporaryFile()
 
 
 def environment(base: Mapping[str, str], key: str | None) -> dict[str, str]:

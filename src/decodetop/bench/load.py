@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -13,6 +13,7 @@ from decodetop.bench.reading import Plan
 from decodetop.bench.request import PATHS, Address, Dialect, address, body, head
 from decodetop.bench.wire import Record
 from decodetop.bench.workload import Workload
+from decodetop.core.outside import plain
 from decodetop.errors import UsageError
 
 HOPELESS_S = 300.0
@@ -50,6 +51,8 @@ class Load:
     ) -> None:
         self.plan = plan
         self.records: list[Record] = []
+        self.keep: Callable[[Record], None] | None = None
+        """Is given every record as it is made."""
         self.dialect = dialect
         self._aim = aim
         self._inbox = inbox
@@ -121,8 +124,10 @@ class Load:
         payload = self._prepared.pop(index, None) or self.payload(index, asked)
         exchange = await connection.request(self.plan.api, payload, self.plan.timeout_s)
         record = record_of(exchange, connection, index, due_ns, asked, self.plan)
-        record = msgspec.structs.replace(record, message=masked(record.message, self._aim.key))
+        record = msgspec.structs.replace(record, message=plain(masked(record.message, self._aim.key)))
         self.records.append(record)
+        if self.keep is not None:
+            self.keep(record)
         return record
 
     def _hopeless(self, now_ns: int) -> bool:
@@ -130,7 +135,7 @@ class Load:
         waited_ns = now_ns - self.records[0].due_ns
         return waited_ns > HOPELESS_S * 1e9 and all(record.fault == "timeout" for record in self.records)
 
-    def prepare(self, indices: range) -> None:
+    async def prepare(self, indices: range) -> None:
         """Build requests ahead, as many as fit, so that no stream waits for another's to be built."""
         size = 0
         for index in indices:
@@ -138,6 +143,7 @@ class Load:
             size += len(payload)
             if size > PREPARED_MAX_BYTES:
                 return
+            await asyncio.sleep(0)  # a stop, or the parent's end, is heard in between
 
     def payload(self, index: int, output_tokens: int) -> bytes:
         """Head and body of request `index`."""

@@ -41,6 +41,7 @@ def merged(results: Sequence[Result]) -> Result:
         unfinished=sum(result.unfinished for result in results),
         cpu_percent=max(cpus, default=None),
         loop_lag_ms_p99=max(lags, default=None),
+        lost=next((result.lost for result in results if result.lost is not None), None),
     )
 
 

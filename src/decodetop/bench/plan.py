@@ -18,6 +18,9 @@ SECONDS_PER_TOKEN = 0.5
 """A request may take this long per output token before it counts as timed out, when no time-out was asked for."""
 
 STREAMS_MAX = 4096
+REQUESTS_MAX = 1_000_000
+TOKENS_MAX = 1 << 22
+"""Of one prompt or answer. Prompts of more take the load process half a minute to make up."""
 
 
 class Overrides(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,23 +153,29 @@ def parse_slo(text: str) -> dict[str, float]:
             found[metric.strip()] = float(bound)
         except ValueError as error:
             raise UsageError(f"--slo {text!r}: {part!r} is no bound in ms", "use --slo ttft=200,tpot=20") from error
-    if not found.keys() <= set(SLO_METRICS) or min(found.values()) <= 0:
+    if not found.keys() <= set(SLO_METRICS) or not all(0 < bound < math.inf for bound in found.values()):
         raise UsageError(f"--slo {text!r}: bounds above 0 of {', '.join(SLO_METRICS)}", "use --slo ttft=200,tpot=20")
     return found
 
 
 def _check(plan: Plan) -> None:
-    limits = {"streams": plan.streams, "requests": plan.requests, "input-tokens": plan.input_tokens}
-    limits |= {"output-tokens": plan.output_tokens}
-    for option, value in limits.items():
-        if value < 1:
+    limits = {
+        "streams": (plan.streams, STREAMS_MAX, "one box can't stamp more than that well"),
+        "requests": (plan.requests, REQUESTS_MAX, "each keeps the stamps of its tokens"),
+        "warmup": (plan.warmup_requests + 1, REQUESTS_MAX, "one a stream is the usual"),
+        "input-tokens": (plan.input_tokens, TOKENS_MAX, "no model holds a longer prompt"),
+        "output-tokens": (plan.output_tokens, TOKENS_MAX, "no model gives a longer answer"),
+    }
+    for option, (value, most, why) in limits.items():
+        if value < 1 and option != "warmup":
             raise UsageError(f"--{option} {value} is not a number above 0", f"use for example --{option} 8")
-    if plan.streams > STREAMS_MAX:
-        raise UsageError(f"--streams {plan.streams} is above {STREAMS_MAX}", "one box can't stamp more than that well")
+        if value > most:
+            raise UsageError(f"--{option} {value} is above {most:,}", why)
     if not 0 < plan.timeout_s < math.inf:
         raise UsageError(f"--timeout-s {plan.timeout_s:g} is not above 0", "use for example --timeout-s 120")
     if plan.request_rate_s is not None and not 0 < plan.request_rate_s < math.inf:
         raise UsageError(f"--rate {plan.request_rate_s:g} is not above 0 requests/s", "use for example --rate 2")
-    if plan.warmup_requests < 0 or plan.temperature < 0 or not 0 <= plan.shared_prefix_tokens < plan.input_tokens:
+    sampled = plan.warmup_requests >= 0 and 0 <= plan.temperature < math.inf
+    if not sampled or not 0 <= plan.shared_prefix_tokens < plan.input_tokens:
         message = "--warmup and --temperature must not be below 0, --shared-prefix less than --input-tokens"
         raise UsageError(message, "leave them out for the usual ones")

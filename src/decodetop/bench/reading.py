@@ -174,7 +174,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One benchmark run. `partial` = stopped by the operator before its end. `id` is None until stored."""
+    """One benchmark run. `partial` = ended early: by the operator, or since a load process was lost (a gate says so).
+
+    `id` is None until stored.
+    """
 
     schema: int = SCHEMA
     id: int | None = None
@@ -212,7 +215,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchReading(Reading, frozen=True, kw_only=True):
-    """`runs` is newest first, the last 50 of the investigation's store. `problem` = why the store can't be used."""
+    """`runs` is newest first, the last 50 of the investigation's store. `problem` = why nothing can be stored.
+
+    `unreadable` = runs of the store that can't be read.
+    """
 
     presets: tuple[Preset, ...] = ()
     progress: Progress | None = None
@@ -220,6 +226,7 @@ class BenchReading(Reading, frozen=True, kw_only=True):
     baseline_id: int | None = None
     last_error: str | None = None
     problem: str | None = None
+    unreadable: int = 0
     notes: dict[str, Any] = {}
 
 

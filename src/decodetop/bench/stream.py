@@ -5,6 +5,7 @@ from __future__ import annotations
 from decodetop.bench.events import Counts, Heard, hear
 from decodetop.bench.reading import Api, ErrorKind
 from decodetop.bench.sse import Event
+from decodetop.core.outside import plain
 from decodetop.errors import RequestError
 
 
@@ -47,8 +48,9 @@ class StreamLog:
         self._count(heard, event.t_ns)
 
     def fail(self, kind: ErrorKind, message: str) -> None:
+        """`message` may quote the server."""
         if self.fault is None:
-            self.fault = (kind, message)
+            self.fault = (kind, plain(message))
 
     @property
     def counts(self) -> Counts:

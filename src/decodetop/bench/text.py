@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from decodetop.bench.reading import BenchReading, Gate, GpuSpan, Plan, Progress, Quantiles, Run, ServerSpan
-from decodetop.core.outside import escape
+from decodetop.core.outside import escape, plain
 from decodetop.core.words import UNKNOWN, delta_percent, duration, number, percent, rate, significant
 
 Worth = Literal["ok", "suspect", "invalid"]
@@ -169,7 +169,7 @@ def run_lines(run: Run) -> list[str]:
     if joules is not None:
         found.append(f"energy      {significant(joules)} J per output token on the GPUs")
     found.append(f"client      {client_line(run)}")
-    found += [f"error       {error.count} x {error.kind}: {error.example}" for error in run.requests.errors]
+    found += [f"error       {error.count} x {error.kind}: {plain(error.example)}" for error in run.requests.errors]
     return found + [gate_line(gate) for gate in run.gates]
 
 
@@ -182,7 +182,7 @@ def _server_words(run: Run) -> str:
     engine = " ".join(part for part in (environment.engine, environment.engine_version) if part)
     parallel = f"TP{environment.tp}" if environment.tp is not None else ""
     parts = (engine, environment.model or run.plan.model or "", parallel, run.plan.endpoint)
-    return "  ".join(part for part in parts if part)
+    return "  ".join(plain(part) for part in parts if part)
 
 
 _COLUMNS = ("run", "preset", "streams", "tok/s", "TTFT", "TPOT", "ICL p99", "ok/failed", "state")
@@ -218,11 +218,17 @@ def table(runs: Sequence[Run], baseline_id: int | None = None) -> list[str]:
     ]
 
 
+def unreadable(count: int) -> str:
+    return f"{count} stored run{'s' * (count != 1)} can't be read"
+
+
 def lines(reading: BenchReading) -> list[str]:
     """What is running, and the runs of the investigation, newest first."""
     found = []
     if reading.problem is not None:
-        found.append(reading.problem)
+        found.append(f"runs are not stored: {reading.problem}")
+    if reading.unreadable:
+        found.append(unreadable(reading.unreadable))
     if reading.progress is not None:
         found.append(f"running {progress_line(reading.progress)}")
     if reading.last_error is not None:
@@ -236,7 +242,9 @@ def markdown(reading: BenchReading) -> list[str]:
     """The report's section: the newest run in full, the others as a table."""
     found = ["## Benchmarks", ""]
     if reading.problem is not None:
-        found += [f"{escape(reading.problem)}.", ""]
+        found += [f"Runs are not stored: {escape(reading.problem)}.", ""]
+    if reading.unreadable:
+        found += [f"{unreadable(reading.unreadable).capitalize()}.", ""]
     if not reading.runs:
         return [*found, "No benchmark has been run in this investigation."]
     found += [

@@ -6,11 +6,12 @@ Fatal. The key for the server goes by the environment variable DECODETOP_API_KEY
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from decodetop.bench.reading import ErrorKind, Plan
+from decodetop.bench.reading import Api, ErrorKind, Plan
 from decodetop.bench.request import Dialect
 
 GO = b"go\n"
@@ -20,13 +21,16 @@ Phase = Literal["starting", "warmup", "measuring", "draining", "stopping"]
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One process's share of a plan: requests `first_index`, `first_index + stride`, ... `plan.requests` of them.
 
-    `attended`: someone holds stdin, says `go`, and its end means stop at once.
+    `attended`: someone holds stdin, says `go`, and its end means stop at once. `journal`: a file already open under
+    that number, which every record is appended to as it is made, so that a killed process loses nothing finished.
     """
 
     plan: Plan
     first_index: int = 0
     stride: int = 1
     attended: bool = True
+    parent: int | None = None
+    journal: int | None = None
     dialect: Dialect | None = None
     model: str | None = None
 
@@ -86,7 +90,10 @@ class Tick(Message, frozen=True, kw_only=True, tag="tick"):
 
 
 class Result(Message, frozen=True, kw_only=True, tag="result"):
-    """`partial` = told to stop. `unfinished` requests were under way then and are in no record."""
+    """`partial` = told to stop. `unfinished` requests were under way then and are in no record.
+
+    `records` = those that are not in the journal. `lost` = how a load process ended before its work was done.
+    """
 
     records: list[Record]
     source: Literal["usage", "native", "unknown"]
@@ -94,6 +101,7 @@ class Result(Message, frozen=True, kw_only=True, tag="result"):
     unfinished: int
     cpu_percent: float | None
     loop_lag_ms_p99: float | None
+    lost: str | None = None
 
 
 class Fatal(Message, frozen=True, kw_only=True, tag="fatal"):
@@ -109,3 +117,16 @@ Up = Ready | Tick | Result | Fatal
 encode = msgspec.json.Encoder().encode
 decode_up = msgspec.json.Decoder(Up).decode
 decode_job = msgspec.json.Decoder(Job).decode
+_decode_record = msgspec.json.Decoder(Record).decode
+
+
+def journalled(data: bytes) -> list[Record]:
+    """A journal's records; what a killed process had half written is left out."""
+    return [_decode_record(line) for line in data.split(b"\n")[:-1]]
+
+
+def source_of(api: Api, records: Sequence[Record]) -> Literal["usage", "native", "unknown"]:
+    """Who counted the tokens of these."""
+    if not any(record.output_tokens is not None for record in records):
+        return "unknown"
+    return "native" if api in ("generate", "completion") else "usage"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import os
 import resource
@@ -24,7 +25,7 @@ from decodetop.bench.http import Inbox, reason
 from decodetop.bench.load import Load, target
 from decodetop.bench.negotiate import Refused, Terms, negotiate
 from decodetop.bench.watch import LagMeter, Live
-from decodetop.bench.wire import Fatal, Job, Phase, Ready, Result, Tick, Up, decode_job, encode
+from decodetop.bench.wire import Fatal, Job, Phase, Ready, Record, Result, Tick, Up, decode_job, encode, source_of
 from decodetop.bench.workload import Workload, read_lines
 from decodetop.errors import DecodetopError
 
@@ -33,6 +34,9 @@ WARMUP_TOKENS = 64
 """Of a warm-up answer at the most: enough to capture graphs and fill caches at this number of streams."""
 WARMUP_INDEX = -100
 """Warm-up prompts count down from here, so that no measured prompt is ever in the prefix cache."""
+
+_PR_SET_PDEATHSIG = 1
+"""linux/prctl.h"""
 
 
 class Stdin:
@@ -96,6 +100,7 @@ class Worker:
         self._began_ns = now()
         self._cpu_ns = 0
         self._unfinished = 0
+        self._journalled = 0
 
     async def run(self, go: asyncio.Event) -> None:
         """Sends messages; the last is Result or Fatal. Raises Refused or OSError when there is nothing to measure."""
@@ -118,7 +123,7 @@ class Worker:
         await load.open()
         trouble = await self._warm_up(load, terms)
         load.records.clear()
-        load.prepare(self._own)
+        await load.prepare(self._own)
         model, prompt_tokens = terms.model, terms.prompt_tokens
         self._send(Ready(dialect=load.dialect, model=model, prompt_tokens=prompt_tokens, trouble=trouble))
 
@@ -151,9 +156,20 @@ class Worker:
         self._lag.start()
         self._began_ns, self._cpu_ns = self._now(), time.process_time_ns()
         self._phase = "measuring"
+        load.keep = self._note if self.job.journal is not None else None
         loading = load.run(self._indices) if due_ns is None else load.run_at(self._indices, due_ns)
         await self._until_stop(loading)
         self._lag.stop()
+
+    def _note(self, record: Record) -> None:
+        """Into the journal, while it takes any; the others go into the Result."""
+        assert self.job.journal is not None and self._load is not None
+        try:
+            os.write(self.job.journal, encode(record) + b"\n")
+        except OSError:  # no memory left for it
+            self._load.keep = None
+        else:
+            self._journalled += 1
 
     async def _until_stop(self, work: Coroutine[Any, Any, Any]) -> bool:
         """True when `work` ended by itself, False when it was stopped."""
@@ -190,11 +206,9 @@ class Worker:
         records = self._load.records if self._live is not None and self._load is not None else []
         wall_ns = self._now() - self._began_ns
         busy = 100 * (time.process_time_ns() - self._cpu_ns) / wall_ns if self._live is not None and wall_ns else None
-        native = self.job.plan.api in ("generate", "completion")
-        counted = any(record.output_tokens is not None for record in records)
         return Result(
-            records=records,
-            source=("native" if native else "usage") if counted else "unknown",
+            records=records[self._journalled :],
+            source=source_of(self.job.plan.api, records),
             partial=self.stop.is_set(),
             unfinished=self._unfinished,
             cpu_percent=busy,
@@ -210,6 +224,8 @@ async def serve(source: BinaryIO, sink: BinaryIO, key: str | None) -> int:
         sink.flush()
 
     job = decode_job(source.readline())
+    if job.parent is not None and job.parent != os.getppid():
+        return 1  # it died before it could be noticed
     loop = asyncio.get_running_loop()
     stdin = Stdin(loop, source)
     if not job.attended:
@@ -245,6 +261,12 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+def _die_with_parent() -> None:
+    """Also where the loop is too busy to see the end of stdin. Linux only."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     try:
         import uvloop
@@ -256,6 +278,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which says SIGTERM
     key = os.environ.pop("DECODETOP_API_KEY", None)
+    _die_with_parent()
     _allow_many_files()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:

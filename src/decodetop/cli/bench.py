@@ -16,11 +16,18 @@ from decodetop.bench.reading import SCHEMA, Plan, Preset, Run
 from decodetop.bench.store import FILE, RunStore
 from decodetop.bench.workload import read_lines
 from decodetop.cli import bench_compare, bench_experiment
-from decodetop.cli.bench_options import INTERRUPTED, action, measured, overrides, own_presets, plan_options
-from decodetop.cli.common import print_json, print_lines, print_text, tell
+from decodetop.cli.bench_options import (
+    INTERRUPTED,
+    action,
+    measured,
+    overrides,
+    own_presets,
+    plan_options,
+    run_number,
+)
+from decodetop.cli.common import complain, print_json, print_lines, print_text, tell
 from decodetop.config import Settings
 from decodetop.core.engine import Engine
-from decodetop.errors import UsageError
 from decodetop.flows.bench import BenchService, Outcome, new_seed
 from decodetop.flows.bench_headless import need_endpoint
 
@@ -35,14 +42,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     plan_options(run)
     presets = action(actions, "presets", "the presets there are")
     listed = action(actions, "list", "the runs of the investigation, newest first")
-    listed.add_argument("--last", type=int, default=50, metavar="N", help="how many (default 50)")
+    listed.add_argument("--last", type=run_number, default=50, metavar="N", help="how many (default 50)")
     show = action(actions, "show", "one run in full")
-    show.add_argument("run", type=int, metavar="RUN", help="its number")
+    show.add_argument("run", type=run_number, metavar="RUN", help="its number")
     export = action(actions, "export", "all runs, for other tools; oldest first")
     export.add_argument("--format", choices=sorted(_FORMATS), default="json", help="default json")
     export.set_defaults(work=_export)
     base = action(actions, "baseline", "mark the run that others are compared with")
-    base.add_argument("run", metavar="RUN", help="its number, or none")
+    base.add_argument("run", type=_run_or_none, metavar="RUN", help="its number, or none")
     run.set_defaults(work=_run)
     presets.set_defaults(work=_presets)
     listed.set_defaults(work=_list)
@@ -128,7 +135,10 @@ def _stored(settings: Settings, count: int) -> tuple[tuple[Run, ...], int | None
         return (), None
     store = RunStore(settings.investigation)
     try:
-        return store.latest(count), store.baseline_id
+        found = store.latest(count), store.baseline_id
+        if store.unreadable:
+            complain(f"{store.path}: {text.unreadable(store.unreadable)}")
+        return found
     finally:
         store.close()
 
@@ -160,12 +170,13 @@ def _show(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _baseline(args: argparse.Namespace, settings: Settings) -> int:
-    wanted = None if args.run == "none" else args.run.removeprefix("#")
-    if wanted is not None and not wanted.isdigit():
-        raise UsageError(f"{args.run!r} is no run's number", "use a number of `decodetop bench list`, or none")
     store = RunStore(settings.investigation)
     try:
-        store.mark_baseline(None if wanted is None else int(wanted))
+        store.mark_baseline(args.run)
     finally:
         store.close()
     return 0
+
+
+def _run_or_none(word: str) -> int | None:
+    return None if word == "none" else run_number(word)

@@ -20,6 +20,7 @@ from decodetop.cli.bench_options import (
     overrides,
     own_presets,
     plan_options,
+    run_number,
 )
 from decodetop.cli.common import finite, print_json, print_lines, tell
 from decodetop.config import Settings, load
@@ -63,8 +64,13 @@ def _compare(args: argparse.Namespace, settings: Settings) -> int:
 
 def _numbers(side: str) -> tuple[int, ...] | None:
     """Run numbers, or None for an address."""
-    parts = [part.strip().removeprefix("#") for part in side.split(",")]
-    return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else None
+    parts = [part.strip() for part in side.split(",")]
+    if not all(part.removeprefix("#").isdigit() for part in parts):
+        return None
+    try:
+        return tuple(run_number(part) for part in parts)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(str(error), "numbers of stored runs, or addresses") from error
 
 
 def _live(args: argparse.Namespace, settings: Settings) -> int:

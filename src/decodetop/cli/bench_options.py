@@ -25,6 +25,8 @@ from decodetop.flows.evidence import Linker, made_of_comparison
 T = TypeVar("T")
 
 INTERRUPTED = 130
+ID_DIGITS_MAX = 18
+"""Of a run's number: SQLite counts no further than 19 digits."""
 
 
 def action(
@@ -111,8 +113,8 @@ def measured(
         )
     )
     meter.clear()
-    if ended.problem is not None:
-        complain(f"not stored: {ended.problem}")
+    if ended.unstored is not None:
+        complain(f"not stored: {ended.unstored.message}", f"{ended.unstored.hint}; its figures are on stdout alone")
     _say(linker)
     return ended
 
@@ -127,3 +129,11 @@ def link_comparisons(settings: Settings, found: Sequence[Comparison]) -> None:
 def _say(linker: Linker) -> None:
     for word in linker.words:
         complain(word)
+
+
+def run_number(text: str) -> int:
+    """An argparse type: the number of a stored run, `7` or `#7`."""
+    digits = text.removeprefix("#")
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > ID_DIGITS_MAX or int(digits) < 1:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no run's number (`decodetop bench list` shows them)")
+    return int(digits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +18,7 @@ from decodetop.bench.reading import BenchReading, MarkBaseline, Plan, Preset, Pr
 from decodetop.bench.store import RunStore
 from decodetop.bench.text import one_line
 from decodetop.bench.wire import Ready, Tick
-from decodetop.core.clock import SECOND_NS
+from decodetop.core.clock import SECOND_NS, Clock, Late, within
 from decodetop.core.engine import Context
 from decodetop.core.sample import Command, Notice
 from decodetop.core.thread import CallThread
@@ -32,6 +33,8 @@ RUNS_SHOWN = 30
 RUNS_IN_FULL = 8
 """The older ones are shown without the server's flags: the lane is written to the tape twice a second under load."""
 EMIT_NS = SECOND_NS // 2
+STORE_S = 60.0
+"""For the store's disk to answer; SQLite itself waits 5 s for another process."""
 LOOK_AGAIN_NS = 2 * SECOND_NS
 """How often another process's runs are looked for in the store."""
 
@@ -65,26 +68,47 @@ class BenchService:
         self._key = key
         self._launch = launch
         self._thread: CallThread | None = None
+        self._clock: Clock | None = None
         self._store: RunStore | None = None
         self._opened = asyncio.Event()
+        self.unstored: DataError | None = None
+        """Why the last run that could not be stored was not."""
+        self._trouble: DataError | None = None
         self._stop: asyncio.Event | None = None
         self._reading = BenchReading(presets=tuple(presets))
 
     async def run(self, context: Context) -> None:
         self._thread = CallThread("decodetop-bench-store")
-        await self._open()
-        seen: int | None = -1
+        self._clock = context.clock
+        shown: BenchReading | None = None
+        seen: int | None = None
         try:
             while True:
-                version = await self._version()
-                if version != seen:
-                    seen = version  # first, so that what is written while we read is seen next time
-                    await self._load()
-                    context.emit(self.source, self._reading)
+                seen = await self._look(seen)
+                if self._reading is not shown:
+                    shown = self._reading
+                    context.emit(self.source, shown)
                 self._opened.set()
                 await context.clock.sleep_until(context.clock.now_ns() + LOOK_AGAIN_NS)
         finally:
             await self._close()
+
+    async def _look(self, seen: int | None) -> int | None:
+        """Read the store if another process wrote to it since `seen`; the version read. A fault is only said: runs are
+        measured all the same."""
+        try:
+            if self._store is None:
+                seen = None
+                await self._open()
+            version = await self._with_store(lambda store: store.version)
+            if version != seen:
+                await self._load()  # after its version, so that what is written meanwhile is seen next time
+        except DataError as error:
+            self._trouble = error
+            if str(error) != self._reading.problem:
+                self._reading = msgspec.structs.replace(self._reading, problem=str(error))
+            return None
+        return version
 
     async def handle(self, command: Command, context: Context) -> None:
         if isinstance(command, StartBench):
@@ -106,12 +130,14 @@ class BenchService:
         if self._stop is not None:
             raise UsageError("a benchmark is running already", "stop it first (s), or wait for its end")
         self._stop = asyncio.Event() if stop is None else stop
-        await self._opened.wait()
         runs: list[Run] = []
         try:
+            await self._opened.wait()
             for step, plan in enumerate(plans, 1):
-                run = await self._one(plan, context, step, len(plans))
+                run, lost = await self._one(plan, context, step, len(plans))
                 runs.append(await self._keep(run, context))
+                if lost is not None and not self._stop.is_set():
+                    return Outcome(runs=tuple(runs), error=lost)
                 if self._stop.is_set() or run.requests.ok == 0:
                     break
         except LoadFailed as error:
@@ -146,7 +172,8 @@ class BenchService:
         else:
             context.notify(Notice(message="benchmark stopped before its first request ended: nothing was measured"))
 
-    async def _one(self, plan: Plan, context: Context, step: int, steps: int) -> Run:
+    async def _one(self, plan: Plan, context: Context, step: int, steps: int) -> tuple[Run, RequestError | None]:
+        """The run, and how a load process was lost on the way, if one was. Raises LoadFailed when there is no run."""
         assert self._stop is not None
         window = Window(context, plan.endpoint)
         listener = _Listener(self, plan, context, window, step, steps)
@@ -163,48 +190,53 @@ class BenchService:
             await window.end(len(result.records))
         finally:
             window.close()
-        return run_of(listener.plan, result, window, key)
+        run = run_of(listener.plan, result, window, key)
+        return run, None if result.lost is None else _lost(run, result.lost)
 
     async def _keep(self, run: Run, context: Context) -> Run:
         """Store the run. If the store refuses it stays on screen, with the reason."""
+        problem: str | None = None
         try:
             run = await self._with_store(lambda store: store.add(run))
         except DataError as error:
-            self._reading = msgspec.structs.replace(self._reading, problem=str(error))
+            self.unstored, problem = error, str(error)
         runs = shown((run, *self._reading.runs), self._reading.baseline_id)
-        self._update(context, runs=runs, last_error=None)
+        self._update(context, runs=runs, last_error=None, problem=problem)
         return run
 
     async def _open(self) -> None:
-        assert self._thread is not None
-        try:
-            self._store = await self._thread.call(lambda: RunStore(self._folder))
-        except DataError as error:
-            self._reading = msgspec.structs.replace(self._reading, problem=str(error))
+        """Raises DataError."""
+        self._store = await self._on_thread(lambda: RunStore(self._folder))
 
     async def _close(self) -> None:
         self._opened.clear()
         store, self._store = self._store, None
         assert self._thread is not None
         if store is not None:
-            await self._thread.call(store.close)
+            with contextlib.suppress(DataError):  # it hangs: the thread ends with the process
+                await self._on_thread(store.close)
         self._thread.close()
 
-    async def _version(self) -> int | None:
-        return None if self._store is None else await self._with_store(lambda store: store.version)
-
     async def _load(self) -> None:
-        if self._store is None:
-            return
-        runs, baseline_id, problem = await self._with_store(_read)
-        self._reading = msgspec.structs.replace(self._reading, runs=runs, baseline_id=baseline_id, problem=problem)
+        fields = await self._with_store(_read)
+        self._reading = msgspec.structs.replace(self._reading, **fields)
 
     async def _with_store(self, work: Callable[[RunStore], T]) -> T:
         """`work` on the store's thread. Raises DataError, also when the store could not be opened."""
         store = self._store
-        if store is None or self._thread is None:
-            raise DataError(self._reading.problem or "the store of runs is not open")
-        return await self._thread.call(lambda: work(store))
+        if store is None:
+            raise self._trouble or DataError("the store of runs is not open")
+        return await self._on_thread(lambda: work(store))
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        """Raises DataError of `work`, and one of its own when the disk does not answer."""
+        assert self._thread is not None and self._clock is not None
+        try:
+            return await within(self._clock, STORE_S, self._thread.call(work))
+        except Late as late:
+            late.task.cancel()
+            hint = "its disk hangs: use --investigation DIR on another"
+            raise DataError(f"{self._folder} did not answer within {STORE_S:g} s", hint) from None
 
     def _update(self, context: Context, **fields: object) -> None:
         self._reading = msgspec.structs.replace(self._reading, **fields)
@@ -241,12 +273,24 @@ class _Listener:
         self._service._update(self._context, progress=progress)
 
 
-def _read(store: RunStore) -> tuple[tuple[Run, ...], int | None, str | None]:
+def _read(store: RunStore) -> dict[str, object]:
+    """The reading's fields that the store gives."""
     runs, baseline_id = store.latest(RUNS_SHOWN), store.baseline_id
-    problem = f"{store.path}: {store.unreadable} runs can't be read" if store.unreadable else None
+    unreadable = store.unreadable
     if baseline_id is not None and all(run.id != baseline_id for run in runs):
-        runs = (*runs, store.get(baseline_id))
-    return shown(runs, baseline_id), baseline_id, problem
+        try:
+            runs = (*runs, store.get(baseline_id))
+        except DataError:
+            baseline_id = None  # it is one of those that can't be read
+    problem = None if store.refused is None else str(store.refused)
+    found = {"runs": shown(runs, baseline_id), "baseline_id": baseline_id}
+    return found | {"unreadable": unreadable, "problem": problem}
+
+
+def _lost(run: Run, why: str) -> RequestError:
+    kept = run.requests.ok + run.requests.failed
+    message = f"{why}: the figures are of the {kept} of {run.plan.requests} requests that had ended"
+    return RequestError(message, "was it killed, or memory short (dmesg)? run it again")
 
 
 def shown(runs: Sequence[Run], baseline_id: int | None) -> tuple[Run, ...]:

@@ -13,7 +13,7 @@ from decodetop.core.clock import Clock, Late, within
 from decodetop.core.engine import Engine, Probe
 from decodetop.core.sample import Sample
 from decodetop.core.state import State
-from decodetop.errors import UsageError
+from decodetop.errors import DataError, UsageError
 from decodetop.flows.bench import BenchService
 from decodetop.flows.live import bench_is_running
 from decodetop.flows.session import new_header
@@ -60,11 +60,11 @@ def box_probes(endpoints: Sequence[str], key: str | None) -> MakeProbes:
 
 
 class Ended(NamedTuple, Generic[T]):
-    """`stopped`: by SIGINT, SIGTERM or SIGHUP. `problem`: why the store of runs can't be used, if so."""
+    """`stopped`: by SIGINT, SIGTERM or SIGHUP. `unstored`: why a run was not stored, if one was not."""
 
     result: T
     stopped: bool
-    problem: str | None
+    unstored: DataError | None
 
 
 async def headless(
@@ -87,23 +87,23 @@ async def headless(
     running = asyncio.ensure_future(engine.run(_Sink(told, heard)))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for word in SIGNALS:
+    heeded = [word for word in SIGNALS if signal.getsignal(word) is not signal.SIG_IGN]  # nohup: HUP is for others
+    for word in heeded:
         loop.add_signal_handler(word, stop.set)
     try:
-        await _looked(engine, [probe.source for probe in probes])
+        await _looked(engine, [probe.source for probe in probes], stop)
         result = await work(engine, stop)
-        bench = engine.state.last("bench", BenchReading)
-        return Ended(result, stop.is_set(), bench.problem if bench is not None else None)
+        return Ended(result, stop.is_set(), service.unstored)
     finally:
-        for word in SIGNALS:
+        for word in heeded:
             loop.remove_signal_handler(word)
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
 
 
-async def _looked(engine: Engine, sources: Sequence[str]) -> None:
-    """Wait until every probe has said something, or long enough."""
+async def _looked(engine: Engine, sources: Sequence[str], stop: asyncio.Event) -> None:
+    """Wait until every probe has said something, or long enough, or for `stop`."""
     if not sources:
         return
     heard = asyncio.Event()
@@ -117,12 +117,15 @@ async def _looked(engine: Engine, sources: Sequence[str]) -> None:
             heard.set()
 
     unsubscribe = engine.subscribe(listen)
+    waits = [asyncio.ensure_future(event.wait()) for event in (heard, stop)]
     try:
-        await within(engine.clock, PROBES_S, heard.wait())
+        await within(engine.clock, PROBES_S, asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED))
     except Late as late:
         late.task.cancel()
     finally:
         unsubscribe()
+        for wait in waits:
+            wait.cancel()
 
 
 def need_endpoint(endpoints: Sequence[str], state: State) -> str:

@@ -27,7 +27,7 @@ from decodetop.server.processes import (
     url_of,
 )
 from decodetop.server.reading import Engine, ServerProcess
-from decodetop.server.redact import redact
+from decodetop.server.redact import learn, redact
 
 TUNNELS = ("ssh", "sshd", "autossh", "kubectl", "cloudflared")
 """A program of this name on a loopback port forwards to another host."""
@@ -123,6 +123,7 @@ def is_local(endpoint: str, seen: Scan) -> bool:
 
 
 def _describe(root: Root, proc: Proc, processes: Iterable[Process]) -> Found:
+    learn(root.process.argv)
     reasons: dict[str, str] = {}
     sockets = _sockets(root, proc, reasons)
     at = listening_at(root, sockets)

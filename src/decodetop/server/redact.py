@@ -54,9 +54,26 @@ def is_secret_name(name: str) -> bool:
     return _SECRET_NAME.fullmatch(name.strip()) is not None
 
 
+LEARNT_MIN = 8
+"""Characters of a key worth masking wherever it stands; a shorter one (`EMPTY`, `x`) is a word of other sentences."""
+
+_learnt: set[str] = set()
+
+
+def learn(argv: Sequence[str]) -> None:
+    """Remember the keys a server of this box was started with: it may repeat one in an answer, where nothing but its
+    value tells that it is one."""
+    for word, shown in zip(argv, redact(argv), strict=True):
+        if shown != word and MASK in shown:
+            head, _, tail = shown.partition(MASK)
+            secret = word[len(head) : len(word) - len(tail)]
+            if len(secret) >= LEARNT_MIN and not tail.count(MASK):
+                _learnt.add(secret)
+
+
 def redact_text(text: str, known: Iterable[str] = ()) -> str:
-    """`text` without keys. `known` are secrets at hand, masked wherever they stand."""
-    for secret in known:
+    """`text` without keys. `known` are secrets at hand, masked wherever they stand, like those learnt."""
+    for secret in sorted({*known, *_learnt}, key=len, reverse=True):
         if secret:
             text = text.replace(secret, MASK)
     text = _USERINFO.sub(rf"\g<scheme>{MASK}@", text)
