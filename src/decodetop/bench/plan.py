@@ -166,11 +166,11 @@ def _check(plan: Plan) -> None:
         "input-tokens": (plan.input_tokens, TOKENS_MAX, "no model holds a longer prompt"),
         "output-tokens": (plan.output_tokens, TOKENS_MAX, "no model gives a longer answer"),
     }
-    for option, (value, most, why) in limits.items():
+    for option, (value, most, reason) in limits.items():
         if value < 1 and option != "warmup":
             raise UsageError(f"--{option} {value} is not a number above 0", f"use for example --{option} 8")
         if value > most:
-            raise UsageError(f"--{option} {value} is above {most:,}", why)
+            raise UsageError(f"--{option} {value} is above {most:,}", reason)
     if not 0 < plan.timeout_s < math.inf:
         raise UsageError(f"--timeout-s {plan.timeout_s:g} is not above 0", "use for example --timeout-s 120")
     if plan.request_rate_s is not None and not 0 < plan.request_rate_s < math.inf:
