@@ -226,3 +226,29 @@ def test_agents_plans_are_shown(cli: Cli, tmp_path: Path, monkeypatch: pytest.Mo
     assert [todo["status"] for todo in shown["plans"][0]["todos"]] == ["completed", "pending"]
     code, out, _ = cli("follow", str(tmp_path / "none"))
     assert (code, out) == (1, "~/none: not there\n")
+
+
+@pytest.mark.parametrize(("typed", "reason"), [("  one   cast\n", "one cast"), ("\n", None)])
+def test_at_a_terminal_closing_with_nothing_said_asks_why(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, typed: str, reason: str | None
+) -> None:
+    cli.ok("add", "a")
+    cli.ok("add", "b")
+    cli.ok("evidence", "t2", "run", "4")
+    stdin = io.StringIO(typed)
+    monkeypatch.setattr(stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert "why is it done?" not in cli("done", "t2")[2], "there is evidence"
+    code, _, err = cli("done", "t1")
+    assert code == 0 and err.startswith("why is it done? ")
+    assert cli.todos[0].get("reason") == reason
+
+
+def test_an_item_becomes_a_part_of_another(cli: Cli) -> None:
+    cli.ok("add", "a")
+    cli.ok("add", "b")
+    cli.ok("edit", "t2", "--under", "t1")
+    assert cli.todos[1]["parent"] == "t1"
+    assert cli("edit", "t1", "--under", "t2")[0] == 2
+    cli.ok("edit", "t2", "--under", "")
+    assert "parent" not in cli.todos[1]

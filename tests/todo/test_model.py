@@ -250,3 +250,29 @@ def test_the_file_is_written_the_same_for_the_same_list() -> None:
     document = listed("ü", "b")
     assert bytes_of(document) == bytes_of(listed("ü", "b"))
     assert bytes_of(document).decode().startswith('{\n  "schema": 1,\n  "next_id": 3,\n  "todos": [')
+
+
+def test_an_item_becomes_a_part_of_another_and_comes_out_behind_it() -> None:
+    document = listed("a", "b", "c", "d")
+    document = model.edit(document, EditTodo(id="t2", parent="t1"), NOW_NS)
+    document = model.edit(document, EditTodo(id="t3", parent="t1"), NOW_NS)
+    assert [(item["id"], depth) for item, depth in tree(document.items)] == [("t1", 0), ("t2", 1), ("t3", 1), ("t4", 0)]
+    document = model.edit(document, EditTodo(id="t2", parent=""), NOW_NS)
+    assert [(item["id"], depth) for item, depth in tree(document.items)] == [("t1", 0), ("t3", 1), ("t2", 0), ("t4", 0)]
+    assert "parent" not in (document.get("t2") or {})
+
+
+@pytest.mark.parametrize("parent", ["t1", "t2", "t9"])
+def test_an_item_is_no_part_of_itself_nor_of_its_parts_nor_of_nothing(parent: str) -> None:
+    document = model.edit(listed("a", "b"), EditTodo(id="t2", parent="t1"), NOW_NS)
+    with pytest.raises(UsageError):
+        model.edit(document, EditTodo(id="t1", parent=parent), NOW_NS)
+
+
+def test_an_item_waits_for_others_until_they_are_closed_and_never_for_itself() -> None:
+    document = model.edit(listed("a", "b"), EditTodo(id="t2", blocked_by=("t1", "t1")), NOW_NS)
+    assert [(todo.blocked_by, todo.blocked) for todo in todos_of(document.items)] == [((), False), (("t1",), True)]
+    document = model.edit(document, EditTodo(id="t1", status="completed"), NOW_NS)
+    assert not todos_of(document.items)[1].blocked
+    with pytest.raises(UsageError):
+        model.edit(document, EditTodo(id="t2", blocked_by=("t2",)), NOW_NS)

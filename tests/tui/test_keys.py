@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from decodetop.bench.reading import MarkBaseline, StartBench, StopBench
 from decodetop.core.sample import Failure
@@ -13,7 +12,6 @@ from decodetop.core.source import Record, RecordReading, Refresh, ReplayReading,
 from decodetop.core.state import State
 from decodetop.server.reading import ChooseServer
 from decodetop.steps.reading import CancelParsing, OpenTrace, Parsing, StepsReading
-from decodetop.todo.reading import AddTodo, EditTodo, MoveTodo, RedoTodo, UndoTodo
 from decodetop_tui.keys import ACTIONS, FOOTER_MOST, hints
 from decodetop_tui.layout import NAMES
 from decodetop_tui.pane import Pane
@@ -241,63 +239,6 @@ async def test_mark_toggles_the_row() -> None:
         assert not d.face.pane.marks
 
 
-async def test_todo_keys_send_commands_for_the_item_under_the_cursor() -> None:
-    async with desk() as d:
-        await d.press("3", "j")
-        await d.press("x", "i", "X", "!", "J", "K", "u")
-        assert d.sent == [
-            EditTodo(id="t2", status="completed"),
-            EditTodo(id="t2", status="in_progress"),
-            EditTodo(id="t2", status="cancelled"),
-            EditTodo(id="t2", priority="medium"),
-            MoveTodo(id="t2", by=1),
-            MoveTodo(id="t2", by=-1),
-            UndoTodo(),
-        ]
-
-
-async def test_redo_needs_something_taken_back() -> None:
-    async with desk() as d:
-        await d.press("U")
-        assert d.sent == [] and "nothing to redo" in d.footer
-        await d.show(states.put(d.feed.latest, {"todo": replace(states.todos(), redo_depth=1)}, 61))
-        await d.press("U")
-        assert d.sent == [RedoTodo()]
-
-
-async def test_the_same_status_again_is_pending() -> None:
-    async with desk() as d:
-        await d.press("3", "G", "x", "g", "i")
-        assert d.sent == [EditTodo(id="t5", status="pending"), EditTodo(id="t1", status="pending")]
-
-
-async def test_todo_keys_need_the_pane_and_say_so() -> None:
-    async with desk() as d:
-        await d.press("x")
-        assert d.sent == [] and "works on an item of the investigation" in d.footer
-
-
-async def test_add_and_edit_ask_for_the_words() -> None:
-    async with desk() as d:
-        await d.press("a")
-        await d.type(" try [fp8] ")
-        await d.press("enter")
-        assert d.sent == [AddTodo(content="try [fp8]")] and d.face.focused_name == "todo"
-        await d.press("e")
-        assert "Profile SGLang decode" in "".join(d.screen())
-        await d.press("end", *" now", "enter")
-        assert d.sent[-1] == EditTodo(id="t1", content="Profile SGLang decode: identify bottlenecks now")
-
-
-async def test_the_cursor_goes_to_the_item_just_added() -> None:
-    async with desk() as d:
-        await d.press("3", "a", *"new", "enter")
-        seen = states.todos()
-        added = replace(seen, todos=(*seen.todos[:2], replace(seen.todos[0], id="t9", content="new"), *seen.todos[2:]))
-        await d.show(states.put(d.feed.latest, {"todo": added}, 61))
-        assert d.face.pane.cursor == "t9"
-
-
 async def test_a_message_too_long_for_the_footer_is_shown_whole() -> None:
     async with desk(size=(80, 24)) as d:
         await d.press("M")
@@ -446,7 +387,7 @@ async def test_theme_goes_round_live() -> None:
 
 
 async def test_help_lists_every_action_and_closes() -> None:
-    async with desk(size=(120, 80)) as d:
+    async with desk(size=(120, 90)) as d:
         await d.press("?")
         assert isinstance(d.face.screen, Help)
         text = "\n".join(d.screen())

@@ -92,13 +92,17 @@ _ADD = "add an item to the investigation"
 
 _TODO = (
     Action("todo-add", ("a",), "add todo", _ADD, "todo", todo.add, _CAN_ADD, 60, "add todo"),
-    _on_item("todo-tick", "x", "tick todo", "completed, or pending again", todo.set_status("completed"), 75, "tick"),
-    _on_item("todo-start", "i", "start todo", "in progress, or pending", todo.set_status("in_progress"), 74, "start"),
-    _on_item("todo-cancel", "X", "cancel todo", "cancelled, or pending again", todo.set_status("cancelled")),
+    _on_item("todo-tick", "x", "tick todo", "completed, or pending again", todo.close("completed", "done"), 75, "tick"),
+    _on_item("todo-start", "i", "start todo", "in progress, or pending; a second asks", todo.start, 74, "start"),
+    _on_item("todo-cancel", "X", "cancel todo", "cancelled, or pending again", todo.close("cancelled", "given up")),
+    _on_item("todo-attempt", "t", "record attempt", "what was tried, its outcome, why", todo.attempt, 72, "attempt"),
     _on_item("todo-edit", "e", "edit todo", "change its words", todo.edit, 73, "edit"),
+    _on_item("todo-more", "E", "edit details", "notes, hypothesis, expected, blocked by", todo.more),
     _on_item("todo-priority", "!", "priority", "high, medium, low and round again", todo.priority),
     _on_item("todo-down", "J", "move todo down", "later in the list", todo.move(1)),
     _on_item("todo-up", "K", "move todo up", "earlier in the list", todo.move(-1)),
+    _on_item("todo-nest", ">", "make sub-item", "a part of the item above it", todo.nest),
+    _on_item("todo-unnest", "<", "make main item", "no part of another one any more", todo.unnest),
     Action("undo", ("u",), "undo", "take back the last edit made here", "todo", todo.undo, _CAN_UNDO),
     Action("redo", ("U",), "redo", "make it again", "todo", todo.redo, _CAN_REDO),
 )
@@ -237,7 +241,7 @@ _PROGRAM = (
 
 ACTIONS: tuple[Action, ...] = (*_MOVE, *_LOOK, *_TODO, *_WORK, *_RECORD, *_PROGRAM)
 
-FOOTER_MOST = 9
+FOOTER_MOST = 10
 
 
 def hints(face: Face, keymap: Keymap) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from decodetop.cli.common import add_common, complain, print_json, print_lines, print_text
-from decodetop.cli.todo_edits import advice, edit_of
+from decodetop.cli.todo_edits import advice, ask_why, edit_of
 from decodetop.config import Settings
 from decodetop.core.atomic import real_path, replace
 from decodetop.core.clock import SystemClock
@@ -50,6 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     edit = _id(_action(actions, "edit", "change an item's words, or what --notes and the others name"))
     edit.add_argument("text", nargs="*", metavar="TEXT")
     edit.add_argument("--blocked-by", metavar="ID", action="append", help='an item that comes first; "" = none')
+    edit.add_argument("--under", metavar="ID", help='it is a part of this item; "" = of none')
     _texts(edit, "notes", "hypothesis", "expected", "why")
     priority = _id(_action(actions, "priority", "set an item's priority"))
     priority.add_argument("priority", choices=PRIORITIES)
@@ -102,6 +103,7 @@ def _list(args: argparse.Namespace, settings: Settings, store: TodoStore) -> int
 
 def _change(args: argparse.Namespace, store: TodoStore) -> int:
     """Make one edit on what the file holds at that moment, and say what came of it."""
+    ask_why(args, store)
     wall_ns = SystemClock().wall_ns()
     said: list[str] = []
     ids: list[str] = []

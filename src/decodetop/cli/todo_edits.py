@@ -12,7 +12,9 @@ from decodetop.todo import formats, model
 from decodetop.todo.document import Document, tree
 from decodetop.todo.importing import import_block
 from decodetop.todo.reading import AddAttempt, AddEvidence, AddTodo, EditTodo, MoveTodo
-from decodetop.todo.store import FILE_MAX_BYTES
+from decodetop.todo.store import FILE_MAX_BYTES, TodoStore
+
+STATUS_WORDS = {"done": "done", "cancel": "given up"}
 
 Edit = Callable[[Document, int, list[str]], tuple[Document, list[str]]]
 """(document, epoch ns, what to say) -> the next document and the ids it touched."""
@@ -66,6 +68,7 @@ def _edit(document: Document, id: str, args: argparse.Namespace, wall_ns: int) -
         expected=args.expected,
         reason=args.why,
         blocked_by=blocked_by,
+        parent=find(document, args.under) if args.under else args.under,
     )
     if command == EditTodo(id=id):
         raise UsageError("edit changes nothing", "give the new words, or --notes, --hypothesis, --expected, --why")
@@ -120,6 +123,17 @@ def find(document: Document, name: str) -> str:
     if beginning:
         raise UsageError(f"{name!r} may mean {', '.join(beginning)}", "give more of the id, or the place as #3")
     raise UsageError(f"no item {name!r} in the checklist", "`decodetop todo` lists the items with their ids")
+
+
+def ask_why(args: argparse.Namespace, store: TodoStore) -> None:
+    """At a terminal, closing an item of which nothing says what came of it asks; an empty line is an answer too."""
+    if args.action not in ("done", "cancel") or args.why is not None or not sys.stdin.isatty() or args.json:
+        return
+    document = store.read()
+    item = model.item_of(document, find(document, args.id))
+    if not model.says_what_came(item):
+        print(f"why is it {STATUS_WORDS[args.action]}? ", end="", file=sys.stderr, flush=True)
+        args.why = " ".join(sys.stdin.readline().split()) or None
 
 
 def advice(args: argparse.Namespace, document: Document, ids: list[str]) -> list[str]:

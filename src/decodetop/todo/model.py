@@ -11,12 +11,11 @@ from decodetop.core.stamp import stamp_of
 from decodetop.errors import UsageError
 from decodetop.todo.document import Document, Item, parents_of, status_of, tree
 from decodetop.todo.merge import merge3
-from decodetop.todo.reading import AddAttempt, AddEvidence, AddTodo, EditTodo, MoveTodo
+from decodetop.todo.reading import CLOSED, AddAttempt, AddEvidence, AddTodo, EditTodo, MoveTodo
 
 UNDO_DEPTH = 100
 WORDS_SHOWN = 48
 """Characters of an item's words within a message."""
-CLOSED = ("completed", "cancelled")
 _REQUIRED = ("content", "status")
 
 
@@ -62,7 +61,14 @@ def edit(document: Document, command: EditTodo, wall_ns: int) -> Document:
             stamp = {"status": changes["status"], "at": stamp_of(wall_ns)}
             changes["status_history"] = [*_entries(item, "status_history"), stamp]
     if "blocked_by" in changes:
-        changes["blocked_by"] = [item_of(document, id)["id"] for id in changes["blocked_by"]]
+        changes["blocked_by"] = [item_of(document, id)["id"] for id in dict.fromkeys(changes["blocked_by"])]
+        if command.id in changes["blocked_by"]:
+            raise UsageError("an item can't wait for itself", "name another one")
+    if "parent" in changes:
+        if changes["parent"]:
+            _refuse_circle(document, command.id, changes["parent"])
+        # in tree order it stays about where it was seen
+        document = Document(fields=document.fields, items=tuple(item for item, _ in tree(document.items)))
     if isinstance(item.get("conflicts"), list):
         changes["conflicts"] = [
             entry for entry in item["conflicts"] if not (isinstance(entry, dict) and entry.get("field") in changes)
@@ -125,8 +131,12 @@ def in_progress(document: Document) -> tuple[str, ...]:
 
 def closed_without_why(item: Mapping[str, Any]) -> bool:
     """Closed, and nothing says what came of it."""
-    said = any(item.get(name) for name in ("evidence", "attempts", "reason", "notes"))
-    return item["status"] in CLOSED and not said
+    return item["status"] in CLOSED and not says_what_came(item) and not item.get("notes")
+
+
+def says_what_came(item: Mapping[str, Any]) -> bool:
+    """Evidence, an attempt or a reason: what an item should have when it is closed."""
+    return any(item.get(name) for name in ("evidence", "attempts", "reason"))
 
 
 def item_of(document: Document, id: str) -> Item:
@@ -190,6 +200,16 @@ def difference(before: Document, after: Document) -> str:
     if not parts:
         return "the order of the items" if list(was) != list(now) else "nothing, an edit made elsewhere stands"
     return "; ".join(parts[:2]) + (f" and {len(parts) - 2} more" if len(parts) > 2 else "")
+
+
+def _refuse_circle(document: Document, id: str, parent: str) -> None:
+    """Raises UsageError if the item stands above its new parent, or there is no such parent."""
+    above: str | None = item_of(document, parent)["id"]
+    parents = parents_of(document.items)
+    while above is not None:
+        if above == id:
+            raise UsageError(f"{words_of(document, id)} can't be a part of its own part", "name another item")
+        above = parents[above]
 
 
 def _behind(ordered: Sequence[tuple[Item, int]], id: str) -> int:

@@ -8,6 +8,7 @@ from decodetop.todo.document import Document, Item, same
 from decodetop.todo.importing import import_block
 from decodetop.todo.merge import caught_up, merge3
 from decodetop.todo.reading import (
+    CLOSED,
     AddAttempt,
     AddEvidence,
     AddTodo,
@@ -118,7 +119,7 @@ def _advice(document: Document, command: EditTodo) -> Notice | None:
         others = ", ".join(model.words_of(document, id) for id in model.in_progress(document) if id != command.id)
         message = f"in progress beside {others}: {model.words_of(document, command.id)}"
         return Notice(level="warning", message=message, hint="one at a time")
-    if command.status in model.CLOSED and model.closed_without_why(model.item_of(document, command.id)):
+    if command.status in CLOSED and model.closed_without_why(model.item_of(document, command.id)):
         hint = "add a note, an attempt or a benchmark run to it, so that it can be read tomorrow"
         return Notice(
             level="info", message=f"closed with no word of why: {model.words_of(document, command.id)}", hint=hint

@@ -9,6 +9,7 @@ import msgspec
 from decodetop.core.sample import Command, Reading
 
 STATUSES = ("pending", "in_progress", "completed", "cancelled")
+CLOSED = ("completed", "cancelled")
 PRIORITIES = ("high", "medium", "low")
 OUTCOMES = ("worked", "failed", "no change", "regressed")
 Outcome = Literal["worked", "failed", "no change", "regressed"]
@@ -45,7 +46,7 @@ class Todo(msgspec.Struct, frozen=True, kw_only=True):
     """One item. A foreign `status` or `priority` is kept verbatim; `extra` holds the fields we don't know.
 
     `reason` = why it was closed. `parent` and `blocked_by` are ids. `conflicts` says, in words, what an outside edit
-    wanted where the edit made here won.
+    wanted where the edit made here won. `blocked` = an item of `blocked_by` is still open.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Todo(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None = None
     depth: int = 0
     blocked_by: tuple[str, ...] = ()
+    blocked: bool = False
     attempts: tuple[Attempt, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     status_history: tuple[StatusChange, ...] = ()
@@ -102,7 +104,7 @@ class AddTodo(Command, frozen=True, kw_only=True):
 
 
 class EditTodo(Command, frozen=True, kw_only=True):
-    """Change what is not None; "" takes a field away (not `content` or `status`)."""
+    """Change what is not None; "" takes a field away (not `content` or `status`; `parent` "" = to the top level)."""
 
     title = "change the item"
 
@@ -115,6 +117,7 @@ class EditTodo(Command, frozen=True, kw_only=True):
     expected: str | None = None
     reason: str | None = None
     blocked_by: tuple[str, ...] | None = None
+    parent: str | None = None
 
 
 class MoveTodo(Command, frozen=True, kw_only=True):

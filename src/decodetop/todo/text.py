@@ -9,6 +9,8 @@ from decodetop.core.words import UNKNOWN, utc_time
 from decodetop.todo.reading import Attempt, Evidence, FollowReading, StatusChange, Todo, TodoReading
 
 MARKS = {"in_progress": "▶", "pending": "○", "completed": "✓", "cancelled": "✗"}
+BLOCKED_MARK = "◌"
+"""Of an item to be done that waits for another one."""
 UNKNOWN_MARK = "?"
 """Of a status nobody here knows; it is written out behind the words."""
 
@@ -16,6 +18,8 @@ _BOXES = {"completed": "[x]", "cancelled": "[x]"}
 
 
 def mark(todo: Todo) -> str:
+    if todo.blocked and todo.status == "pending":
+        return BLOCKED_MARK
     return MARKS.get(todo.status, UNKNOWN_MARK)
 
 

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from decodetop.core.stamp import wall_ns_of
 from decodetop.todo.document import encodable, tree
-from decodetop.todo.reading import Attempt, Evidence, StatusChange, Todo
+from decodetop.todo.reading import CLOSED, Attempt, Evidence, StatusChange, Todo
 
 _TEXTS = ("notes", "hypothesis", "expected", "reason", "parent")
 _LISTS = ("blocked_by", "attempts", "evidence", "status_history", "conflicts")
@@ -17,7 +19,12 @@ _SHOWN_CHARACTERS = 60
 
 def todos_of(items: Sequence[Mapping[str, Any]]) -> tuple[Todo, ...]:
     """All items in tree order."""
-    return tuple(todo_of(item, depth) for item, depth in tree(items))
+    todos = tuple(todo_of(item, depth) for item, depth in tree(items))
+    open_ids = {todo.id for todo in todos if todo.status not in CLOSED}
+    return tuple(
+        msgspec.structs.replace(todo, blocked=True) if open_ids.intersection(todo.blocked_by) else todo
+        for todo in todos
+    )
 
 
 def todo_of(item: Mapping[str, Any], depth: int = 0) -> Todo:
