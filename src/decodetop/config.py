@@ -189,3 +189,10 @@ def api_key(settings: Settings, environ: Mapping[str, str] | None = None) -> str
         where = settings.origin.get("api_key_file", "")
         hint = f"make it, or take api_key_file out ({where})"
         raise ConfigError(f"can't read the key file {settings.api_key_file}: {why(error)}", hint) from error
+
+
+def login_names(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
+    """Names of whoever runs this, so that they can be kept out of what is shared."""
+    environ = os.environ if environ is None else environ
+    names = (environ.get(variable) for variable in ("USER", "LOGNAME", "SUDO_USER"))
+    return tuple(dict.fromkeys(name for name in names if name))

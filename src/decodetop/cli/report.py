@@ -1,28 +1,45 @@
-"""`decodetop report`: everything as markdown."""
+"""`decodetop report`: everything as markdown, HTML or JSON; what a bug template asks for; what changed between two."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 from pathlib import Path
+from typing import Any, Literal
 
-from decodetop.cli.common import complain, path_option, print_json, print_text
-from decodetop.config import Settings
+import msgspec
+
+from decodetop.cli.common import complain, path_option, print_json, print_lines, print_text
+from decodetop.config import Settings, login_names
 from decodetop.core.atomic import real_path, replace
 from decodetop.core.clock import SystemClock
-from decodetop.core.state import State
+from decodetop.core.outside import harmless_json
+from decodetop.core.state import State, fold_all
 from decodetop.core.tape import Tape
-from decodetop.errors import DataError
+from decodetop.errors import DataError, UsageError
 from decodetop.flows.catalog import codec
 from decodetop.flows.live import build_live, settled
 from decodetop.flows.session import watch
-from decodetop.report import file_name, markdown
+from decodetop.report import Privacy, file_name, report
+from decodetop.report.block import read
+from decodetop.report.diff import difference
+from decodetop.report.diff_text import lines as difference_lines
+from decodetop.report.environment import TEMPLATES, environment
+from decodetop.report.page import page
 
 LOOK_S = 4.0
 """How long to look before writing: two rounds of the slowest first reading, so that rates exist."""
 
+SCHEMA = 1
+Format = Literal["md", "html", "json"]
+SUFFIXES: dict[str, Format] = {".html": "html", ".htm": "html", ".json": "json"}
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Writes the snapshot of the investigation. Keys, home folders and user names are never in it; --anonymous "
+        "takes out host names, addresses, paths, GPU UUIDs and serial numbers too."
+    )
     parser.add_argument(
         "-o",
         "--output",
@@ -30,35 +47,106 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write there instead of to stdout; a folder (`.`): under the usual name there",
     )
+    parser.add_argument(
+        "--format", choices=("md", "html", "json"), help="else by the end of FILE's name, else markdown"
+    )
+    parser.add_argument("--anonymous", action="store_true", help="no host names, addresses, paths, UUIDs, serials")
+    parser.add_argument(
+        "--for", dest="engine", choices=tuple(TEMPLATES), help="what that engine's bug template asks for"
+    )
+    parser.add_argument(
+        "--diff", nargs=2, type=path_option, metavar=("A", "B"), help="what changed from snapshot A to snapshot B"
+    )
     parser.add_argument("--tape", type=path_option, metavar="TAPE", help="of a tape's end instead of the live box")
-    parser.add_argument("--json", action="store_true", help='{"schema", "path", "markdown"}')
+    parser.add_argument("--json", action="store_true", help='{"schema", "path", "format", "markdown", "data"}')
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.diff is not None:
+        return _diff(args)
     state = _of_tape(args.tape) if args.tape else _of_box(settings)
-    text = markdown(state)
-    path = None
-    if args.output is not None:
-        path = args.output / file_name(state) if args.output.is_dir() else args.output
-        _write(path, text.encode("utf-8"))
-        complain(f"wrote {path}")
+    privacy = Privacy(names=login_names(), anonymous=args.anonymous)
+    if args.engine is not None:
+        return _for(args, state, privacy)
+    found = report(state, privacy)
+    kind = _format(args)
+    path = _path(args.output, file_name(state, f".{kind}"))
+    whole: dict[str, Any] = {
+        "schema": SCHEMA,
+        "path": str(path) if path else None,
+        "format": kind,
+        "markdown": found.markdown,
+        "data": found.data,
+        "errors": [],
+    }
+    text: str = {"md": lambda: found.markdown, "html": lambda: page(found), "json": lambda: _json(whole)}[kind]()
+    _write(path, text)
     if args.json:
-        print_json({"schema": 1, "path": str(path) if path else None, "markdown": text, "errors": []})
+        print_json(whole)
     elif path is None:
         print_text(text)
     return 0
 
 
-def _write(path: Path, text: bytes) -> None:
+def _for(args: argparse.Namespace, state: State, privacy: Privacy) -> int:
+    if args.format not in (None, "md"):
+        raise UsageError("--for writes markdown only", "leave --format out")
+    text = environment(state, args.engine, privacy)
+    path = _path(args.output, file_name(state, f"-{args.engine}.md"))
+    _write(path, text)
+    if args.json:
+        print_json(
+            {"schema": SCHEMA, "path": str(path) if path else None, "format": "md", "markdown": text, "errors": []}
+        )
+    elif path is None:
+        print_text(text)
+    return 0
+
+
+def _diff(args: argparse.Namespace) -> int:
+    """Raises UsageError for options that say what to look at: both are files here."""
+    given = {"--tape": args.tape, "--for": args.engine, "-o": args.output, "--format": args.format}
+    given["--anonymous"] = args.anonymous or None
+    for option, value in given.items():
+        if value is not None:
+            raise UsageError(f"--diff compares two files: {option} has no meaning with it", "leave one of them out")
+    found = difference(*map(read, args.diff))
+    if args.json:
+        print_json(found)
+    else:
+        print_lines(difference_lines(found))
+    return 0
+
+
+def _format(args: argparse.Namespace) -> Format:
+    if args.format is not None:
+        chosen: Format = args.format
+        return chosen
+    return "md" if args.output is None else SUFFIXES.get(args.output.suffix.lower(), "md")
+
+
+def _path(output: Path | None, usual: str) -> Path | None:
+    return output / usual if output is not None and output.is_dir() else output
+
+
+def _write(path: Path | None, text: str) -> None:
     """Raises DataError."""
-    if not path.is_relative_to("/dev"):
-        replace(real_path(path), text)
+    if path is None:
         return
-    try:
-        with path.open("wb") as stream:  # /dev/stdout and the like, whatever it is now
-            stream.write(text)
-    except OSError as error:
-        raise DataError(f"can't write {path}: {error.strerror}", "name a file, or leave -o out for stdout") from error
+    if path.is_relative_to("/dev"):
+        try:
+            with path.open("wb") as stream:  # /dev/stdout and the like, whatever it is now
+                stream.write(text.encode("utf-8"))
+        except OSError as error:
+            hint = "name a file, or leave -o out for stdout"
+            raise DataError(f"can't write {path}: {error.strerror}", hint) from error
+    else:
+        replace(real_path(path), text.encode("utf-8"))
+    complain(f"wrote {path}")
+
+
+def _json(value: Any) -> str:
+    return harmless_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()) + "\n"
 
 
 def _of_box(settings: Settings) -> State:
@@ -67,8 +155,6 @@ def _of_box(settings: Settings) -> State:
 
 
 def _of_tape(path: Path) -> State:
-    from decodetop.core.state import fold_all
-
     with Tape(path, codec()) as tape:
         lines, _ = tape.leading_to(tape.end_ns)
         return fold_all(tape.header, [sample for line in lines if (sample := tape.sample(line)) is not None])

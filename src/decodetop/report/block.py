@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from decodetop.core.outside import harmless_json, plain
+from decodetop.core.regular import read_regular, why
 from decodetop.errors import DataError
 from decodetop.report.data import SCHEMA, Snapshot
 from decodetop.report.hashes import of
@@ -68,15 +69,10 @@ def data(snapshot: Snapshot) -> list[str]:
 def read(path: Path) -> Snapshot:
     """The data of a snapshot as markdown, HTML or JSON. Raises DataError that says why not."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(MOST_BYTES + 1)
+        text = read_regular(path, MOST_BYTES).decode("utf-8", "replace")
     except OSError as error:
-        raise DataError(
-            f"can't read {path}: {error.strerror}", "give two snapshots that `decodetop report` wrote"
-        ) from error
-    if len(raw) > MOST_BYTES:
-        raise DataError(f"{path} is longer than {MOST_BYTES >> 20} MiB: it is no snapshot")
-    text = raw.decode("utf-8", "replace")
+        hint = "give two snapshots that `decodetop report` wrote"
+        raise DataError(f"can't read {path}: {why(error)}", hint) from error
     packed = _packed(text, path)
     try:
         schema = msgspec.json.decode(packed, type=_Schema).schema
@@ -92,18 +88,17 @@ def read(path: Path) -> Snapshot:
 
 def _packed(text: str, path: Path) -> bytes:
     """The JSON of the data, wherever it stands. The last comment is ours: what comes before is words from outside."""
+    if text.lstrip().startswith("{"):
+        try:
+            return bytes(msgspec.json.decode(text, type=_Outer).data)
+        except msgspec.MsgspecError as error:
+            hint = "give what report --json printed"
+            raise DataError(f"{path} holds no snapshot: {plain(str(error))}", hint) from error
     begin = text.rfind(BEGIN)
     line_end = text.find("\n", begin)
     end = text.find(f"\n{END}", line_end)
     if begin >= 0 and line_end >= 0 and end >= 0:
         return text[line_end:end].strip().encode()
-    if begin < 0 and text.lstrip().startswith("{"):
-        try:
-            return bytes(msgspec.json.decode(text, type=_Outer).data)
-        except msgspec.MsgspecError as error:
-            raise DataError(
-                f"{path} holds no snapshot: {plain(str(error))}", "give what report --json printed"
-            ) from error
     old = _FRONT_SCHEMA.match(text)
     if old is not None and int(old[1]) < 2:
         raise DataError(

@@ -118,9 +118,10 @@ class FloorFact(Fact, frozen=True, kw_only=True):
 
 
 class CaptureFact(Fact, frozen=True, kw_only=True):
-    """The first rank that has a step. Times are of the representative step."""
+    """The first rank that has a step. Times are of the representative step; idle is one of its kinds."""
 
     key = ("id",)
+    quiet = frozenset({"sha256", "made"})
 
     id: str
     sha256: str
@@ -130,7 +131,6 @@ class CaptureFact(Fact, frozen=True, kw_only=True):
     batch: int | None = None
     itl_ms: float | None = None
     period_us: float | None = None
-    idle_us: float | None = None
     kinds_us: dict[str, float] = {}
 
     @property

@@ -140,7 +140,6 @@ def _capture(capture: Capture, sha256: str) -> CaptureFact:
         batch=rank.batches[0].batch_size if rank is not None and rank.batches else None,
         itl_ms=report.itl_ms,
         period_us=period.representative if period is not None else None,
-        idle_us=rank.idle_us if rank is not None else None,
         kinds_us={kind: us for kind, us in rank.kinds_us.items() if us} if rank is not None else {},
     )
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from decodetop.config import login_names
 from decodetop.core.atomic import make_folder, replace
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.source import Record, RecordReading
@@ -46,10 +47,11 @@ def record(face: Face) -> None:
 
 def _save_report(face: Face) -> Path | None:
     # all of the instruments' words: too much to load before the first frame
-    from decodetop.report import markdown
+    from decodetop.report import Privacy, markdown
 
     path = _path(face, ".md")
-    return path if _save(face, path, markdown(face.lookout.state)) else None
+    text = markdown(face.lookout.state, Privacy(names=login_names()))
+    return path if _save(face, path, text) else None
 
 
 def _path(face: Face, suffix: str) -> Path:
