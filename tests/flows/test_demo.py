@@ -18,6 +18,7 @@ from decodetop.config import load
 from decodetop.core.clock import SystemClock
 from decodetop.core.source import Source
 from decodetop.core.state import State
+from decodetop.floor.reading import FloorReading
 from decodetop.flows.demo import PLAN, build_demo, demo_box, demo_settings
 from decodetop.flows.session import watch
 from decodetop.gpu.reading import GpuReading
@@ -34,6 +35,7 @@ def shown(state: State) -> dict[str, bool]:
     gpu, server = state.last("gpu", GpuReading), state.last("server", ServerReading)
     host, steps = state.last("host", HostReading), state.last("steps", StepsReading)
     current = server.current_server if server is not None else None
+    floor = state.last("floor", FloorReading)
     return {
         "gpu": gpu is not None and any(one.pcie_gen == 5 for one in gpu.gpus),
         "server": current is not None and current.status == "up" and bool(current.generated_tok_s),
@@ -41,6 +43,7 @@ def shown(state: State) -> dict[str, bool]:
         "steps": steps is not None and bool(steps.captures),
         "todo": state.last("todo", TodoReading) is not None,
         "bench": state.lane("bench").last is not None,
+        "floor": floor is not None and floor.report is not None and floor.report.t_meas_ms is not None,
     }
 
 
@@ -81,6 +84,9 @@ def check(state: State, pid: int) -> None:
     assert first.period_us is not None
     assert max(first.kinds_us, key=lambda kind: first.kinds_us[kind]) == "copy"
     assert 0.5 < first.kinds_us["copy"] / first.period_us.representative < 0.72
+    floor = state.last("floor", FloorReading)
+    assert floor is not None and floor.report is not None and floor.report.verdict is not None
+    assert floor.report.verdict.id == "copy_bound"
     todo = state.last("todo", TodoReading)
     assert todo is not None and todo.problem is None
     assert [one.content for one in todo.todos] == [item["content"] for item in PLAN]

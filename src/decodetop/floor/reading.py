@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from decodetop.core.sample import Reading
+from decodetop.core.sample import Command, Reading
 
 SCHEMA = 1
 
@@ -222,9 +222,50 @@ class FloorReport(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[str, ...] = ()
 
 
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked to be otherwise than it is; None = as it is. `gpu` = a card by its name in the table."""
+
+    batch: int | None = None
+    context: int | None = None
+    kv_dtype: str | None = None
+    weights_dtype: str | None = None
+    tp: int | None = None
+    gpu: str | None = None
+
+
+NOTHING_ELSE = WhatIf()
+
+
+class AskWhatIf(Command, frozen=True, kw_only=True):
+    """Compute the floor with these things otherwise; all None = none is asked any more."""
+
+    title = "change the what-if"
+
+    ask: WhatIf
+
+
+class Choices(msgspec.Struct, frozen=True, kw_only=True):
+    """What a what-if may be asked for by name."""
+
+    kv_dtypes: tuple[str, ...] = ()
+    weights_dtypes: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+
+
 class FloorReading(Reading, frozen=True, kw_only=True):
-    """The current floor, or why there is none."""
+    """The floor of the current server, or why there is none.
+
+    `run_id` and `capture_id` = what the measured step is from. `what_if` is the floor with `asked` otherwise, without a
+    measurement; None with `what_if_problem` when that can't be.
+    """
 
     report: FloorReport | None = None
     problem: str | None = None
     hint: str = ""
+    endpoint: str | None = None
+    run_id: int | None = None
+    capture_id: str | None = None
+    asked: WhatIf = NOTHING_ELSE
+    what_if: FloorReport | None = None
+    what_if_problem: str | None = None
+    choices: Choices = Choices()

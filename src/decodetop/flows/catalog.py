@@ -8,6 +8,7 @@ from decodetop.bench.reading import BenchReading
 from decodetop.core.sample import Reading
 from decodetop.core.tape import Codec
 from decodetop.diagnosis.reading import DiagnosisReading
+from decodetop.floor.reading import FloorReading
 from decodetop.gpu.reading import GpuReading
 from decodetop.host.reading import HostReading
 from decodetop.server.reading import ServerReading
@@ -21,6 +22,7 @@ READINGS: Mapping[str, type[Reading]] = {
     "todo": TodoReading,
     "bench": BenchReading,
     "steps": StepsReading,
+    "floor": FloorReading,
     "diagnosis": DiagnosisReading,
 }
 

@@ -34,6 +34,7 @@ from decodetop.flows.capture import CaptureService
 from decodetop.flows.capture_profile import check_engine
 from decodetop.flows.floor import Ask, from_server
 from decodetop.flows.judging import batch_of, conclude, explains, measured_words, token_ms
+from decodetop.flows.standing import flags_of
 from decodetop.gpu.reading import GpuReading
 from decodetop.server.reading import Server, ServerReading
 from decodetop.steps.reading import Capture, CaptureSteps, StepsReport
@@ -49,8 +50,6 @@ T = TypeVar("T")
 PRESET = "single"
 """One stream: a step of one sequence is what the floor bounds."""
 CLOSED = ("completed", "cancelled")
-OWN_FLAGS = ("seed", "port", "dist_init", "log", "instance_id")
-"""Parts of the names of flags that differ from start to start of the same thing."""
 KEPT_NS = 900 * SECOND_NS
 """A diagnosis that was judged without its capture goes on for so long; later all of it is made again."""
 
@@ -313,14 +312,13 @@ def with_stage(diagnosis: Diagnosis, stage: Stage) -> Diagnosis:
 
 def subject_of(server: Server) -> Subject:
     """The same settings of the same thing: what only differs from start to start is left out."""
-    flags = {flag.name: flag.resolved or flag.requested for flag in server.flags}
-    kept = sorted(f"{name}={flags[name]}" for name in flags if not any(part in name for part in OWN_FLAGS))
+    kept = " ".join(f"{name}={value}" for name, value in sorted(flags_of(server).items()))
     return Subject(
         endpoint=server.endpoint,
         engine=server.engine,
         version=server.version,
         model=server.model,
-        settings=f"{zlib.crc32(' '.join(kept).encode()):08x}",
+        settings=f"{zlib.crc32(kept.encode()):08x}",
     )
 
 

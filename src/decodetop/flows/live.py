@@ -18,6 +18,7 @@ from decodetop.flows.bench import BenchService
 from decodetop.flows.capture import CaptureService
 from decodetop.flows.diagnose import DiagnoseService
 from decodetop.flows.evidence import EvidenceService
+from decodetop.flows.floor_live import FloorService
 from decodetop.flows.record import RecordService
 from decodetop.flows.session import new_header
 from decodetop.gpu.probe import GpuProbe
@@ -27,7 +28,7 @@ from decodetop.server.reading import Server, ServerReading
 from decodetop.steps.service import StepsService
 from decodetop.todo.service import TodoService
 
-SOURCES = ("gpu", "host", "server", "todo", "bench", "steps")
+SOURCES = ("gpu", "host", "server", "todo", "bench", "steps", "floor")
 
 
 class WatchedProcess(NamedTuple):
@@ -90,6 +91,7 @@ def assemble(
             bench,
             steps,
             capture,
+            FloorService(folder),
             DiagnoseService(folder, presets, bench, capture),
             RecordService(folder / "tapes", header),
             EvidenceService(),
