@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
+from textual import events
 
 from decodetop.bench.reading import MarkBaseline, StartBench, StopBench
 from decodetop.core.sample import Failure
 from decodetop.core.source import Record, RecordReading, Refresh, ReplayReading, ReplaySpeed, Seek, SetRate
 from decodetop.core.state import State
 from decodetop.server.reading import ChooseServer
-from decodetop.steps.reading import CancelParsing, OpenTrace, Parsing, StepsReading
+from decodetop.steps.reading import CancelParsing, Capturing, OpenTrace, Parsing, StepsReading
+from decodetop.todo.reading import AddTodo
+from decodetop_tui.keyboard import PasteCut
 from decodetop_tui.keys import ACTIONS, FOOTER_MOST, hints
 from decodetop_tui.layout import NAMES
 from decodetop_tui.pane import Pane
@@ -171,15 +175,6 @@ async def test_a_pipe_that_ended_leaves_dim_figures_with_their_age() -> None:
             assert "old" in "".join(span.text for span in pane.lines[0]), pane.pane_name
             styles = {span.style for line in pane.lines[1:] for span in line if span.text.strip("│▌ ")}
             assert {style.removeprefix("cursor:") for style in styles} <= {"dim"}, pane.pane_name
-
-
-async def test_the_header_says_that_the_panes_wait_for_a_window() -> None:
-    async with desk(size=(80, 24)) as d:
-        assert "PAUSED" not in d.screen()[0]
-        await d.press("a")
-        assert "PAUSED" in d.screen()[0]
-        await d.press("escape")
-        assert "PAUSED" not in d.screen()[0]
 
 
 async def test_filter_narrows_the_pane_and_escape_takes_it_away() -> None:
@@ -421,18 +416,71 @@ async def test_own_keys_work_and_a_refused_one_is_said() -> None:
         assert d.face.lookout.frozen
 
 
-async def test_quit_asks_only_while_a_benchmark_runs() -> None:
-    async with desk(states.box(busy_bench=True)) as d:
-        await d.press("q")
-        assert isinstance(d.face.screen, Confirm)
-        await d.press("n")
-        assert d.face.return_code is None
+def unsaved() -> State:
+    reading = replace(states.todos(), unsaved="disk full")
+    return states.put(states.box(), {"todo": reading}, 60)
+
+
+def profiling() -> State:
+    steps = states.box().last("steps", StepsReading)
+    assert steps is not None
+    taking = replace(steps.taking, progress=Capturing(endpoint=states.ENDPOINT, phase="profiling", since_ns=0, steps=5))
+    return states.put(states.box(), {"steps": replace(steps, taking=taking)}, 60)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (states.box(busy_bench=True), "benchmark is stopped"),
+        (unsaved(), "The checklist can't be written: disk full"),
+        (profiling(), "The profiler is stopped"),
+    ],
+    ids=["bench", "unsaved", "capture"],
+)
+async def test_quit_asks_where_something_would_be_lost(state: State, words: str) -> None:
+    async with desk(state) as d:
+        for keys in (("q", "n"), ("q", "escape"), ("ctrl+c", "n")):
+            await d.press(keys[0])
+            assert isinstance(d.face.screen, Confirm) and words in "\n".join(d.screen())
+            await d.press(keys[1])
+            assert d.face.return_code is None and not d.face.windowed
         await d.press("q", "y")
         assert d.face.return_code == 0
-    for key in ("q", "ctrl+c"):
-        async with desk() as d:
+    async with desk(state) as d:
+        await d.press("ctrl+c", "ctrl+c")  # who presses it twice means it
+        assert d.face.return_code == 0
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+async def test_quit_asks_nothing_where_nothing_is_lost(key: str) -> None:
+    replay = ReplayReading(position_s=60, duration_s=600, speed=1.0, ended=False)
+    tape = states.put(states.box(busy_bench=True), {"replay": replay}, 60)
+    for state, piped in ((states.box(), False), (tape, False), (states.box(busy_bench=True), True)):
+        async with desk(state, piped=piped) as d:
             await d.press(key)
             assert d.face.return_code == 0
+
+
+async def test_a_window_is_left_by_one_interrupt_and_the_screen_by_the_next() -> None:
+    async with desk() as d:
+        await d.press("a", "ctrl+c")
+        assert d.face.return_code is None and not d.face.windowed
+        await d.press("ctrl+c")
+        assert d.face.return_code == 0
+
+
+async def test_a_paste_becomes_one_line_and_one_without_a_window_is_nothing() -> None:
+    async with desk() as d:
+        d.face.post_message(events.Paste("q"))
+        await d.press("a")
+        d.face.post_message(events.Paste("one\n\ttwo\x1b[31m\u202ered\x00"))
+        await d.pilot.pause()
+        await d.press("enter")
+        (sent,) = d.sent
+        assert isinstance(sent, AddTodo) and sent.content == "one two [31m red"
+        d.face.post_message(PasteCut())
+        await d.pilot.pause()
+        assert "a paste is cut at 32 KiB" in d.footer
 
 
 async def test_escape_closes_what_was_opened_last() -> None:

@@ -241,14 +241,18 @@ async def test_only_changed_cells_are_refreshed() -> None:
         assert refreshed == 0
 
 
-async def test_under_a_window_nothing_is_drawn_and_after_it_everything_is_new() -> None:
-    async with desk() as d:
-        await d.press("?")
-        before = d.face.stage.top.lines
+@pytest.mark.parametrize("keys", ["?", "a", ":", "S", "o"])
+async def test_under_a_window_the_panes_go_on(keys: str) -> None:
+    async with desk(states.box(server_count=2)) as d:
+        await d.press(keys)
+        assert "1:00  1 Hz" in d.screen()[0]
         await d.show(states.step(d.feed.latest, 99))
-        assert d.face.stage.top.lines == before
-        await d.press("escape")
-        assert "02:01:39" in d.top
+        assert d.face.windowed and "1:39  1 Hz" in d.screen()[0]
+        await d.show(states.fail(d.feed.latest, "host", Failure(kind="lost", message="gone"), 130))
+        assert "old" in next(line for line in d.screen() if "6 host" in line)
+        await d.pilot.resize_terminal(100, 30)
+        await d.pilot.pause()
+        assert any("6 host" in line for line in d.screen()) and len(d.screen()) == 30
 
 
 async def test_heights_grow_with_the_wants_and_shrink_only_when_asked() -> None:

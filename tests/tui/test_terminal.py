@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -160,3 +162,97 @@ def test_no_terminal_is_refused_in_words(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stderr == "decodetop: the screen needs a terminal on stdin and stderr\n"
+
+
+HOSTILE = (
+    b"caf\xe9 \xff\xfe\x80",
+    b"\x1b[1114112u\x1b[99999999999999999999u\x1b[97;1:2;3u\x1b[1;1;55296u",
+    b"\x1b[48;99999999;99999999;1;1t\x1b[48;0;0;0;0t\x1b[?2048;1$y\x1b[?2048;2$y",
+    b"\x1b[<0;99999999;99999999M\x1b[<64;1;1M\x1b[<35;500;500m\x1b[M\xff\xff\xff\x1b[32;200;200M",
+    b"\x1b]11;rgb:0/0/0\x07\x1bP>|x\x1b\\\x1b[?1;2c\x1b[12;40R\x1b[" + b"9" * 9000 + b"m",
+    b"\x1b[200~" + "语\x1b[31m\r\n\x00é".encode() * 3000 + b"\x1b[201~",
+    b"\x00\x01\x02\x04\x05\x0e\x10\x14\x15\x16\x17\x18\x19\x1c\x1d\x1e\x1f\x7f",
+)
+
+
+@pytest.mark.parametrize("window", ["", "a", "o"])
+def test_no_bytes_on_the_line_end_it_or_make_it_deaf(tmp_path: Path, window: str) -> None:
+    with Terminal(program("steps", tmp_path)) as terminal:
+        terminal.until(lambda t: t.shows("3 investigation"))
+        terminal.type(window)
+        os.write(terminal.master, b"".join(HOSTILE))
+        terminal.settle()
+        terminal.type("\x1b")
+        terminal.settle()
+        terminal.type("2?")
+        terminal.until(lambda t: t.shows("previous pane"))
+        terminal.type("\x1b")
+        terminal.until(lambda t: not t.shows("previous pane"))
+        terminal.type("q")
+        assert terminal.wait() == 0
+        assert termios.tcgetattr(terminal.master) == terminal.before
+        assert b"Traceback" not in terminal.raw
+
+
+def test_keys_come_no_faster_than_they_are_taken_and_a_signal_still_ends_it(tmp_path: Path) -> None:
+    with Terminal(program("steps", tmp_path)) as terminal:
+        terminal.until(lambda t: t.shows("3 investigation"))
+        os.set_blocking(terminal.master, False)
+        taken = 0
+        for _ in range(2000):
+            with contextlib.suppress(BlockingIOError):
+                taken += os.write(terminal.master, b"j" * 4096)
+            terminal.read(0)
+        assert taken < 1 << 22  # the rest waits in the line, not in memory
+        os.kill(terminal.process.pid, signal.SIGTERM)
+        assert terminal.wait() == 0
+
+
+SHELL = ("bash", "--norc", "--noprofile", "-i")
+
+
+@pytest.mark.parametrize("how", ["key", "TSTP", "STOP"])
+def test_stopped_it_gives_the_terminal_back_and_continued_it_draws_again(tmp_path: Path, how: str) -> None:
+    with Terminal(SHELL, env={"PS1": "prompt> ", "HISTFILE": ""}) as terminal:
+        terminal.until(lambda t: t.shows("prompt>"))
+        terminal.type(shlex.join(program("steps", tmp_path)) + "\n")
+        terminal.until(lambda t: t.shows("3 investigation"))
+        terminal.settle()
+        before = list(terminal.screen.display)
+        terminal.raw = b""
+        if how == "key":
+            terminal.type("\x1a")
+        else:
+            os.kill(os.tcgetpgrp(terminal.master), getattr(signal, f"SIG{how}"))
+        terminal.until(lambda t: b"Stopped" in t.raw)
+        assert how == "STOP" or (ALTERNATE_OFF in terminal.raw and b"\x1b[?25h" in terminal.raw)
+        terminal.type("stty -a | grep -o ' icanon'; fg\n")
+        terminal.until(lambda t: t.screen.display == before)
+        assert how == "STOP" or b" icanon\r\n" in terminal.raw
+        terminal.type("R")
+        terminal.until(lambda t: t.shows("02:01:01"))
+        terminal.type("q")
+        terminal.until(lambda t: t.raw.endswith(b"prompt> "))
+        terminal.type("echo DONE $?\n")
+        terminal.until(lambda t: b"DONE 0" in t.raw)
+
+
+def test_where_nobody_could_continue_it_it_does_not_stop(tmp_path: Path) -> None:
+    with Terminal(program("steps", tmp_path)) as terminal:
+        terminal.until(lambda t: t.shows("3 investigation"))
+        terminal.settle()
+        before = list(terminal.screen.display)
+        terminal.type("\x1a")
+        terminal.until(lambda t: ALTERNATE_OFF in t.raw and t.screen.display == before)
+        terminal.type("q")
+        assert terminal.wait() == 0
+
+
+@pytest.mark.parametrize(("word", "code"), [(signal.SIGINT, 130), (signal.SIGQUIT, 0)], ids=["INT", "QUIT"])
+def test_an_interrupt_from_outside_leaves_a_clean_terminal(tmp_path: Path, word: signal.Signals, code: int) -> None:
+    with Terminal(program("steps", tmp_path)) as terminal:
+        terminal.until(lambda t: t.shows("3 investigation"))
+        os.kill(terminal.process.pid, word)
+        assert terminal.wait() == code
+        assert ALTERNATE_OFF in terminal.raw and b"Traceback" not in terminal.raw
+        assert termios.tcgetattr(terminal.master) == terminal.before

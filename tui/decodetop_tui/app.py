@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Mapping
 
 from decodetop.config import Settings
@@ -52,4 +53,4 @@ def run(feed: Feed, settings: Settings, *, piped: bool = False) -> int:
         feed.stop(terminal.LEAVE_S / 2 if signalled else STOP_S)
     if isinstance(feed.error, DecodetopError):
         raise feed.error
-    return app.return_code or 0
+    return 130 if signal.SIGINT in signalled else app.return_code or 0

@@ -16,8 +16,8 @@ from decodetop.config import Settings, default_config_path
 from decodetop.core.clock import Clock
 from decodetop.core.sample import Command, Notice
 from decodetop.core.state import State
-from decodetop_tui import keymap, keys, terminal, theme
-from decodetop_tui.acts.bench import running
+from decodetop_tui import keyboard, keymap, keys, terminal, theme
+from decodetop_tui.acts.leave import at_stake
 from decodetop_tui.feed import FRAMES_PER_SECOND, FeedLike, Lookout
 from decodetop_tui.headline import Situation
 from decodetop_tui.layout import NAMES
@@ -69,7 +69,6 @@ class Face(App[int], inherit_bindings=False):
         self.settings = settings
         self.lookout = Lookout(feed, clock)
         self.piped = piped
-        self.paused = False
         self.focused_name = NAMES[0]
         self.zoomed = False
         self.factor = 1.0
@@ -107,15 +106,12 @@ class Face(App[int], inherit_bindings=False):
         self.draw_footer()
 
     def ask(self, screen: Modal[T], use: Callable[[T | None], None]) -> None:
-        """Open a window over the dashboard; `use` gets its answer, then what changed meanwhile is drawn."""
+        """Open a window over the dashboard, which goes on; `use` gets its answer."""
 
         def done(answer: T | None) -> None:
-            self.paused = False
             use(answer)
             self.draw()
 
-        self.paused = True
-        self.draw()
         self.push_screen(screen, done)
 
     def perform(self, action: keymap.Action) -> None:
@@ -146,11 +142,11 @@ class Face(App[int], inherit_bindings=False):
         self.stage.repaint()
 
     def ask_quit(self) -> None:
-        if not running(self):
+        lost = at_stake(self)
+        if lost is None:
             self.exit(0)
-            return
-        question = Confirm("Quit while a benchmark runs?", "It is stopped; what is finished is kept.")
-        self.ask(question, lambda yes: self.exit(0) if yes else None)
+        else:
+            self.ask(Confirm(*lost, insist=True), lambda yes: self.exit(0) if yes else None)
 
     def leave_soon(self) -> None:
         """May be called from a signal handler, before the app runs and while its loop is busy."""
@@ -168,7 +164,7 @@ class Face(App[int], inherit_bindings=False):
         self.draw()
 
     def tick(self) -> None:
-        """One frame: what is new is drawn, unless a window is open."""
+        """One frame: what is new is drawn."""
         if not self.is_headless and terminal.gone():
             self.exit(0)
             return
@@ -192,12 +188,11 @@ class Face(App[int], inherit_bindings=False):
         self.stage.repaint()
 
     def draw(self) -> None:
-        """Draw everything; under a window nothing is drawn."""
-        if self.windowed or not self.stage.footer.is_mounted:
+        """Draw everything, also under a window."""
+        if not self.stage.footer.is_mounted:
             return
         situation = Situation(
             frozen=self.lookout.frozen,
-            paused=self.paused,
             readonly=self.settings.readonly,
             period_s=None if self.piped else self.period_s,
             help_key=self.keymap.first("help"),
@@ -209,6 +204,8 @@ class Face(App[int], inherit_bindings=False):
         toast = self.lookout.toast
         notice, whole = None if toast is None else toast.notice, self.keymap.first("message")
         self.stage.draw_footer(keys.hints(self, self.keymap), notice, self.cells.width, whole)
+        if self.windowed:
+            self.screen.refresh()  # the window's screen shows the dashboard, and is not told that it changed
 
     @property
     def windowed(self) -> bool:
@@ -227,6 +224,7 @@ class Face(App[int], inherit_bindings=False):
         words = [*self.keymap.problems, *self.themes.problems, *([self._theme_word] if self._theme_word else [])]
         if words:
             self.say(words[0], "warning", f"and {len(words) - 1} more" if len(words) > 1 else "")
+        self.app_resume_signal.subscribe(self, lambda _: self.redraw())
         if self._fps > 0:
             self.set_interval(1 / self._fps, self.tick)
         self.draw()
@@ -246,10 +244,15 @@ class Face(App[int], inherit_bindings=False):
         action = self.keymap.by_key.get(name)
         if name == "ctrl+c":
             self.ask_quit()
+        elif name == "ctrl+z":
+            self.action_suspend_process()
         elif action is not None:
             if action.id not in ("back", "message"):
                 self.lookout.toast = None
             self.perform(action)
+
+    def on_paste_cut(self) -> None:
+        self.say(f"a paste is cut at {keyboard.PASTE_MAX_BYTES >> 10} KiB", "warning")
 
     def on_pane_clicked(self, event: Pane.Clicked) -> None:
         event.pane.cursor = event.row or event.pane.cursor

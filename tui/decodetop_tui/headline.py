@@ -19,13 +19,9 @@ GAP = 2
 
 
 class Situation(NamedTuple):
-    """What the frame says beside the state. `period_s` is the probes' period in force, None where it is not ours.
-
-    `paused`: a window is open, and the panes below it wait.
-    """
+    """What the frame says beside the state. `period_s` is the probes' period in force, None where it is not ours."""
 
     frozen: bool = False
-    paused: bool = False
     readonly: bool = False
     period_s: float | None = 1.0
     help_key: str = "?"
@@ -147,8 +143,6 @@ def _right_parts(state: State, situation: Situation) -> list[Part]:
         parts.append(Part(10, (Span(_replay_words(replay), "warn"),)))
     elif situation.frozen:
         parts.append(Part(10, (Span("FROZEN", "warn"),)))
-    if situation.paused and not situation.frozen:
-        parts.append(Part(10, (Span("PAUSED", "warn"),)))
     record = state.last("record", RecordReading)
     if record is not None and record.path is not None and record.since_ns is not None:
         length = words.duration(max(0, state.now_ns - record.since_ns) / SECOND_NS)

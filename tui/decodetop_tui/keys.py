@@ -236,7 +236,7 @@ _PROGRAM = (
         look.any_message,
     ),
     Action("help", ("?", "f1"), "help", "this list", "program", look.help_screen, footer=15, word="help"),
-    Action("quit", ("q",), "quit", "asks only while a benchmark runs", "program", look.quit_, footer=10, word="quit"),
+    Action("quit", ("q",), "quit", "asks where something would be lost", "program", look.quit_, footer=10, word="quit"),
 )
 
 ACTIONS: tuple[Action, ...] = (*_MOVE, *_LOOK, *_TODO, *_WORK, *_RECORD, *_PROGRAM)

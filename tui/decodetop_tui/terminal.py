@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import select
 import signal
 import sys
 import termios
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from types import FrameType
 from typing import Any
 
 from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
 
 from decodetop.errors import UsageError
+from decodetop_tui.keyboard import Keyboard
 from decodetop_tui.thrift import Thrift
 
 LEAVE_S = 0.8
@@ -29,14 +34,23 @@ _RESTORE = (
 """Sync off, keyboard protocol off, paste and mouse off, wrap on, colours off, cursor on, the main screen back."""
 
 
+QUIET_S = 0.1
+"""So long nothing must come before a lone Esc is the key."""
+
+QUEUE_MOST = 256
+"""Messages the app may have before it: more is left in the line, however much is typed or pasted."""
+
+
 class Terminal(LinuxDriver):
     """Textual's driver, but only cells that differ are sent, and a copy also reaches the terminal around tmux.
 
-    `thrift` is the app's, so that the app can ask for everything again.
+    What comes in is read by `keyboard`. `thrift` is the app's, so that the app can ask for everything again.
     """
 
     thrift = Thrift()
     _doubt = 0
+    _sent: Future[bool] | None = None
+    _away = False
 
     def write(self, data: str) -> None:
         self._watch_size()
@@ -46,6 +60,65 @@ class Terminal(LinuxDriver):
             text += f"\x1bPtmux;{data.replace(chr(27), chr(27) * 2)}\x1b\\"
         if text:
             super().write(text)
+
+    def run_input_thread(self) -> None:
+        """Read until told to end; with the terminal gone there is nothing more to read."""
+        keyboard = Keyboard(mouse=self._mouse)
+        while not self.exit_event.is_set():
+            try:
+                ready = select.select([self.fileno], [], [], QUIET_S)[0]
+                data = os.read(self.fileno, 1 << 12) if ready else b""
+            except OSError:
+                return
+            if ready and not data:
+                return
+            self._hand_on(keyboard.feed(data) if data else keyboard.quiet())
+
+    def _hand_on(self, found: Iterable[Message]) -> None:
+        """Give the app what was typed, no faster than it takes it."""
+        for message in found:
+            self.process_message(message)
+            while self._sent is not None and not self._sent.done() and not self.exit_event.wait(0.002):
+                pass
+            while self._app.message_queue_size > QUEUE_MOST and not self.exit_event.wait(0.01):
+                pass
+
+    def send_message(self, message: Message) -> None:
+        self._sent = asyncio.run_coroutine_threadsafe(self._app._post_message(message), loop=self._loop)
+
+    def _query_in_band_window_resize(self) -> None:
+        """The system tells of a new size (SIGWINCH); a terminal asked to do it too would send pixels for the mouse."""
+
+    def start_application_mode(self) -> None:
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+        # in the background it may not, and is asked again when it is brought to the front
+        self._away = self._key_thread is None or not self._key_thread.is_alive()
+
+    def _sigtstp_application(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._go_away)
+
+    def _sigcont_application(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._come_back, True)
+
+    def _go_away(self) -> None:
+        """Leave the terminal to the shell, and stop with all of the job: who started us may wait in it."""
+        if self._away:
+            return
+        self.suspend_application_mode()
+        self._away = True
+        ours = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.killpg(os.getpgrp(), signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, ours)
+        self._loop.call_soon(self._come_back, False)  # nobody may be there to stop for
+
+    def _come_back(self, again: bool) -> None:
+        """`again`: also where we stopped without a word, for what the shell did to the terminal then."""
+        if again and not self._away:
+            self.suspend_application_mode()
+            self._away = True
+        if self._away:
+            self._must_signal_resume = True
+            self.resume_application_mode()
 
     def _watch_size(self) -> None:
         """A terminal that changes its size moves or drops what it showed; some do so a little later."""
@@ -88,7 +161,7 @@ def gone() -> bool:
 
 
 class Leaving:
-    """While open, SIGHUP and SIGTERM call `leave` and make sure the process is gone soon after.
+    """While open, the signals that end a program call `leave` and make sure the process is gone soon after.
 
     `signal.signal` and no loop handler: it also runs while the loop waits for a terminal that takes nothing.
     """
@@ -105,7 +178,7 @@ class Leaving:
             self._attributes = termios.tcgetattr(0)
         except termios.error:
             self._attributes = None
-        for word in (signal.SIGHUP, signal.SIGTERM):
+        for word in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             self._before[word] = signal.signal(word, self._on_signal)
         return self
 

@@ -12,7 +12,7 @@ from decodetop_tui.screens.modal import Modal, Window
 
 
 class Confirm(Modal[bool]):
-    """True on y or Enter; False on n; None on Esc."""
+    """True on y or Enter; False on n; None on Esc. `insist`: the key that asked, pressed again, is a yes."""
 
     WIDTH = 60
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -20,12 +20,15 @@ class Confirm(Modal[bool]):
         Binding("n", "answer(False)", "no"),
     ]
 
-    def __init__(self, question: str, detail: str = "") -> None:
+    def __init__(self, question: str, detail: str = "", *, insist: bool = False) -> None:
         super().__init__()
-        self._question, self._detail = question, detail
+        self._question, self._detail, self._insist = question, detail, insist
 
     def compose(self) -> ComposeResult:
         yield Window(Static(self._detail, markup=False), title=self._question, hint="y yes   n no")
+
+    def action_interrupt(self) -> None:
+        self.dismiss(True if self._insist else None)
 
     def action_answer(self, yes: bool) -> None:
         self.dismiss(yes)

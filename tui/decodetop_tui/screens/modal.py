@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input
 
+from decodetop.core.outside import plain
 from decodetop_tui.cells import width_of
 from decodetop_tui.paint import Line, Span
 from decodetop_tui.painted import Painted, Styles
@@ -40,8 +41,12 @@ class Modal(ModalScreen[T | None]):
     AUTO_FOCUS = "Input"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", "leave", priority=True),
-        Binding("ctrl+c", "leave", "leave", priority=True),
+        Binding("ctrl+c", "interrupt", "leave", priority=True),
+        Binding("ctrl+z", "app.suspend_process", "suspend", priority=True),
     ]
+
+    def action_interrupt(self) -> None:
+        self.dismiss(None)
 
     def action_leave(self) -> None:
         self.dismiss(None)
@@ -82,11 +87,16 @@ class Window(Widget):
 
 
 class Entry(Input):
-    """An input line that stands still: no blinking cursor to send over SSH."""
+    """An input line that stands still: no blinking cursor to send over SSH. What is pasted becomes one line of text."""
 
     def __init__(self, value: str = "", placeholder: str = "") -> None:
-        super().__init__(value=value, placeholder=placeholder, select_on_focus=False)
+        super().__init__(value=plain(value), placeholder=placeholder, select_on_focus=False)
         self.cursor_blink = False
+
+    def on_paste(self, event: events.Paste) -> None:
+        event.stop()
+        event.prevent_default()  # else Textual's own takes the first line as it is
+        self.replace(plain(event.text), *self.selection)
 
 
 class Listing(Painted):

@@ -1,0 +1,27 @@
+"""What quitting would cost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from decodetop_tui.acts import bench, profile, replay, todo
+
+if TYPE_CHECKING:
+    from decodetop_tui.face import Face
+
+
+def at_stake(face: Face) -> tuple[str, str] | None:
+    """A question and what is lost; None where nothing is, as in a tape and over --from."""
+    if replay.watching(face) is not None:
+        return None
+    lost = []
+    checklist = todo.reading(face)
+    if checklist is not None and checklist.unsaved is not None:
+        lost.append(("with edits that are not saved", f"The checklist can't be written: {checklist.unsaved}"))
+    if bench.running(face):
+        lost.append(("while a benchmark runs", "The benchmark is stopped; what is finished is kept."))
+    if profile.capturing(face):
+        lost.append(("while the server is profiled", "The profiler is stopped, and nothing of the capture is kept."))
+    if not lost:
+        return None
+    return f"Quit {lost[0][0]}?", "\n".join(detail for _, detail in lost)
