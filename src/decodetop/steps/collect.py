@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decodetop.steps.events import CALLS, GPU, NOTES, Batch, EventDecoder, Row
+from decodetop.steps.layout import Columns, Head
 from decodetop.steps.rows import ROW, Note, Process, Trace
 from decodetop.steps.spill import Rows
 
@@ -73,6 +74,11 @@ class _Pending:
             tracks,
         )
 
+    def add_columns(self, columns: Columns, names: NDArray[np.int64], tracks: NDArray[np.int64]) -> None:
+        """Events of a whole chunk."""
+        self._columns.append((columns.start, columns.duration, columns.correlation, names, tracks))
+        self.count += len(names)
+
     def _add(
         self, start: NDArray[Any], duration: NDArray[Any], correlation: list[int], name: list[int], track: list[int]
     ) -> None:
@@ -110,6 +116,7 @@ class Collector:
         self._process_of_tag: dict[int | None, int] = {}
         self._gpu = _Pending()
         self._calls = _Pending()
+        self._heads = np.empty((0, 3), np.int64)
         self._order = 0
 
     def add(self, batch: Batch) -> None:
@@ -117,6 +124,8 @@ class Collector:
         if batch.typed and not _exact(batch.typed):
             self._decoder.exact_only = True
             batch = self._decoder.slow(batch.text)
+        if batch.columns is not None:
+            self._add_columns(batch.columns)
         for pending, categories in ((self._gpu, GPU), (self._calls, CALLS)):
             found, names = self._of(batch.typed, categories)
             if found:
@@ -131,6 +140,21 @@ class Collector:
             self._keep_notes(category, rows, [[row.start_ns, row.duration_ns] for row in rows])
         if self._gpu.count + self._calls.count > PENDING_ROWS:
             self.finish()
+
+    def _add_columns(self, columns: Columns) -> None:
+        if len(self._heads) < len(self._decoder.heads):
+            fresh = [self._head(head) for head in self._decoder.heads[len(self._heads) :]]
+            self._heads = np.concatenate([self._heads, np.array(fresh, np.int64)])
+        on_gpu, names, tracks = self._heads[columns.head].T
+        for pending, mine in ((self._gpu, on_gpu == 1), (self._calls, on_gpu == 0)):
+            if mine.all():
+                pending.add_columns(columns, names, tracks)
+            elif mine.any():
+                pending.add_columns(Columns(*(column[mine] for column in columns)), names[mine], tracks[mine])
+
+    def _head(self, head: Head) -> tuple[int, int, int]:
+        """Whether it is on a GPU, and the numbers of its name and track."""
+        return int(head.cat in GPU), self._names[head.cat][head.name], self._tracks_of([head])[0]
 
     def _of(self, batch: Mapping[str, list[Any]], categories: Sequence[str]) -> tuple[list[Any], list[int]]:
         """Events of several categories, and the numbers of their names: few calls on many are faster than the other

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Union
 import msgspec
 
 from decodetop.steps.chunks import BOUNDARY, Chunks
+from decodetop.steps.layout import Columns, Head, Layout
 from decodetop.steps.rescue import Loose, Rescue, id_of, int_of, ns_of, text_of
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -53,13 +54,14 @@ class Row(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What one chunk held, `text` with its brackets: `typed[category]` are structs with times in float us, `rows` the
-    slow path's."""
+    """What one chunk held, `text` with its brackets: `columns` where it is as Kineto writes it, else `typed[category]`
+    structs with times in float us, `rows` the slow path's."""
 
     text: bytes
     events: int
     typed: dict[str, list[Any]]
     rows: dict[str, list[Row]]
+    columns: Columns | None = None
 
 
 class Correlated(msgspec.Struct, gc=False):
@@ -87,6 +89,7 @@ class EventDecoder:
         self.exact_only = False
         self._chunks = chunks
         self._rescue = Rescue(chunks)
+        self._layout = Layout()
         self._skipped: list[str] = list(SKIPPED)
         self._names: dict[str, dict[str, None]] = {category: {} for category in WANTED}
         self._build()
@@ -99,14 +102,27 @@ class EventDecoder:
     def unfinished(self) -> bool:
         return self._rescue.unfinished
 
+    @property
+    def heads(self) -> list[Head]:
+        """What `columns` refer to."""
+        return self._layout.heads
+
     def __iter__(self) -> Iterator[Batch]:
         for text in self._chunks:
             yield from self._batches(text)
 
+    def _by_columns(self, text: bytes) -> Batch | None:
+        """None where the text is laid out otherwise, or the list may end in it."""
+        found = None if self._chunks.last else self._layout.read(text)
+        if found is None:
+            return None
+        noted = self.slow(found.notes) if len(found.notes) > len(b"[]") else None
+        return Batch(text, found.events, {}, {} if noted is None else noted.rows, found.columns)
+
     def _batches(self, text: bytes) -> Iterator[Batch]:
         """At full speed but for the few events around one that is not as Kineto writes it."""
         text = self._rescue.with_carry(text)
-        batch = self._typed(text)
+        batch = self._by_columns(text) or self._typed(text)
         middle = None
         if batch is None and not self.exact_only and len(text) > SLOW_MAX_BYTES:
             middle = BOUNDARY.search(text, len(text) // 2)
