@@ -116,8 +116,8 @@ class EventDecoder:
         found = None if self._chunks.last else self._layout.read(text)
         if found is None:
             return None
-        noted = self.slow(found.notes) if len(found.notes) > len(b"[]") else None
-        return Batch(text, found.events, {}, {} if noted is None else noted.rows, found.columns)
+        noted = self._typed(found.notes) or self.slow(found.notes)
+        return Batch(text, found.events, noted.typed, noted.rows, found.columns)
 
     def _batches(self, text: bytes) -> Iterator[Batch]:
         """At full speed but for the few events around one that is not as Kineto writes it."""

@@ -1,8 +1,8 @@
 """Reads a chunk by columns where it is laid out as Kineto lays it out: whole arrays of events instead of one by one.
 
-libkineto (output_json.cpp) writes an event as lines: `  {`, `    "ph": "X", "cat": .., "name": .., "pid": .., "tid": ..,`,
-`    "ts": N.ddd, "dur": N.ddd,`, arguments, `  },`. All that is used is checked, down to each digit; where anything is
-otherwise the chunk is left to the decoders that read any JSON. What is not used is not looked at.
+libkineto (output_json.cpp) writes an event as lines: `  {`, then `    "ph": "X", "cat": .., "name": .., "pid": ..,
+"tid": ..,` as one, `    "ts": N.ddd, "dur": N.ddd,`, the arguments, `  },`. All that is used is checked, down to each
+digit; where anything is otherwise the chunk is left to the decoders that read any JSON. The rest is not looked at.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ Words = NDArray[np.uint64]
 HEADS_MAX_BYTES = 8 << 20
 """First lines known by heart; a trace has some hundreds of them."""
 OFFSETS_MAX = 64
-"""Places of the correlation in its line; they depend on the width of the numbers before it."""
+"""Places of the correlation in its line that are tried; they depend on the width of the numbers before it."""
 
 _WIDE = 8
 _US_DIGITS, _NS_DIGITS = 5, 3
 """A word holds so many digits before and after the point."""
-_MICROSECONDS_MAX_DIGITS = _US_DIGITS + 2 * _WIDE
+_MICROSECONDS_MAX_DIGITS = 15
+"""In ns they are below 2^63."""
 
 
 def _word(text: bytes) -> np.uint64:
@@ -92,7 +93,7 @@ class Layout:
         self.heads: list[Head] = []
         self._numbers: dict[bytes, int] = {}
         self._room = HEADS_MAX_BYTES
-        self._offsets: list[int] = []
+        self._offsets: Ints = np.empty(0, np.int64)
 
     def read(self, text: bytes) -> Found | None:
         """None where the chunk is not laid out so, whatever is the matter."""
@@ -107,8 +108,9 @@ class Layout:
         if not len(wanted):
             nothing = np.empty(0, np.int64)
             return Found(page.events, Columns(nothing, nothing, nothing, nothing), page.whole(notes))
-        place = self._correlations(page, wanted)
-        return Found(page.events, Columns(*page.numbers(wanted, place), self._heads(page, wanted)), page.whole(notes))
+        head = self._heads(page, wanted)
+        place = self._correlations(page, wanted, head)
+        return Found(page.events, Columns(*page.numbers(wanted, place), head), page.whole(notes))
 
     def _heads(self, page: _Page, wanted: Ints) -> Ints:
         begin, end = page.head[wanted] + _CATEGORY_AT, page.lines[page.opening[wanted] + 2]
@@ -130,23 +132,25 @@ class Layout:
             self.heads.append(head)
         return number
 
-    def _correlations(self, page: _Page, wanted: Ints) -> Ints:
-        """Places of `"correlation": ` in the arguments; few distances from the line's start occur."""
+    def _correlations(self, page: _Page, wanted: Ints, head: Ints) -> Ints:
+        """Places of `"correlation": ` in the arguments: as far from the line's start as the last time, if the numbers
+        before it are as wide."""
+        if len(self._offsets) < len(self.heads):
+            self._offsets = np.append(self._offsets, np.zeros(len(self.heads) - len(self._offsets), np.int64))
         line, closing = page.lines[page.opening[wanted] + 4], page.lines[page.closing[wanted]]
-        place = np.zeros(len(wanted), np.int64)
-        missing = np.arange(len(wanted))
-        tried = 0
-        while len(missing):
-            if tried == len(self._offsets):
-                first = missing[0]
-                offset = page.text.index(b'"correlation": ', line[first], closing[first]) - int(line[first])
-                _check(tried < OFFSETS_MAX)
-                self._offsets.append(offset)
-            at = line[missing] + self._offsets[tried]
-            here = (page.words[np.minimum(at, len(page.words) - 1)] == _CORR) & (at < closing[missing])
+        place = line + self._offsets[head]
+        missing = np.flatnonzero(page.words[np.minimum(place, len(page.words) - 1)] != _CORR)
+        for _ in range(OFFSETS_MAX):
+            if not len(missing):
+                break
+            first = missing[0]
+            offset = page.text.index(b'"correlation": ', line[first], closing[first]) - int(line[first])
+            at = line[missing] + offset
+            here = page.words[np.minimum(at, len(page.words) - 1)] == _CORR
             place[missing[here]] = at[here]
+            self._offsets[head[missing[here]]] = offset
             missing = missing[~here]
-            tried += 1
+        _check(not len(missing) and (place < closing).all())
         _check((page.words[place + _CORRELATION_AT - _WIDE] == _ELATION).all())
         return place
 
@@ -190,26 +194,32 @@ class _Page:
         point = begin + width
         _check(0 < width <= _MICROSECONDS_MAX_DIGITS and (self.words[line] == _TS).all())
         _check((self.words[point + 4] == _DUR).all())
-        begin = point + 4 + _DUR_AT
-        tail = self.words[np.concatenate([begin, correlation + _CORRELATION_AT])]
-        length = _digits(tail)
-        _check(((length > 0) & (length <= _WIDE)).all())
+        begin, serial = point + 4 + _DUR_AT, correlation + _CORRELATION_AT
         count = len(wanted)
-        last, serial = begin + length[:count], length[count:]
-        _check((length[:count] <= _US_DIGITS).all() and (serial < _WIDE).all())
-        self._ends(last + 4)
-        self._ends(correlation + _CORRELATION_AT + serial)
+        length = _digits(self.words[np.concatenate([begin, serial])])
+        last, width_of_serial = begin + length[:count], length[count:]
+        _check((length > 0).all() and (length[:count] <= _US_DIGITS).all())
+        long = width_of_serial == _WIDE
+        if long.any():
+            width_of_serial = width_of_serial + np.where(long, _digits(self.words[serial + _WIDE]), 0)
+            _check((width_of_serial < 2 * _WIDE).all())
+        serial = serial + width_of_serial
+        self._ends(np.concatenate([last + 4, serial]))
         parts = [
             self._clear(self._around(point), max(0, _US_DIGITS - width)),
             self._clear(self._around(last), _US_DIGITS - length[:count]),
-            tail[count:] << (8 * (_WIDE - serial)).astype(np.uint64) | _FILL[_WIDE - serial],
+            self._clear(self.words[serial - _WIDE], np.maximum(_WIDE - width_of_serial, 0)),
         ]
+        if long.any():
+            upper = self.words[serial - 2 * _WIDE]
+            parts.append(self._clear(upper, np.minimum(2 * _WIDE - width_of_serial, _WIDE)))
         for before in range(_US_DIGITS, width, _WIDE):
-            upper = self.words[point - before - _WIDE]
-            parts.append(self._clear(upper, max(0, before + _WIDE - width)))
-        start, duration, serials, *uppers = _values(np.concatenate(parts)).reshape(-1, count)
-        for power, upper in zip((_WIDE, 2 * _WIDE), uppers, strict=False):
-            start = start + upper.astype(np.int64) * 10**power
+            parts.append(self._clear(self.words[point - before - _WIDE], max(0, before + _WIDE - width)))
+        start, duration, serials, *rest = _values(np.concatenate(parts)).reshape(-1, count)
+        if long.any():
+            serials = serials + rest.pop(0) * 10**_WIDE
+        for power, more in enumerate(rest, 1):
+            start = start + more * 10 ** (power * _WIDE)
         return start, duration, serials
 
     def _around(self, point: Ints) -> Words:
@@ -238,7 +248,7 @@ class _Page:
 
 
 def _one_of(words: Words, wanted: list[np.uint64]) -> NDArray[Any]:
-    found = words == wanted[0]
+    found: NDArray[Any] = words == wanted[0]
     for one in wanted[1:]:
         found |= words == one
     return found

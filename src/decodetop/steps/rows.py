@@ -17,6 +17,8 @@ ROW = np.dtype(
 """A GPU event or a launch; `order` is its place in the file among the GPU events."""
 
 SAMPLE_EVERY = 64
+CORRELATIONS_TOGETHER = 12
+"""Bits of a correlation: neighbours in the file go to one partition, so that rows need not be sorted."""
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -45,7 +47,7 @@ class Process:
 
     def keep(self, rows: Rows, what: Literal["gpu", "calls"]) -> None:
         """Raises TraceError if the rows have to go to disk and it is full."""
-        partition = rows["correlation"] % self.gpu.partitions
+        partition = (rows["correlation"] >> CORRELATIONS_TOGETHER) % self.gpu.partitions
         if what == "calls":
             self.calls.append(rows, partition)
             return

@@ -98,8 +98,8 @@ class Table:
         """`partition[i]` says where row i goes. Raises TraceError if the disk is full."""
         if not len(rows):
             return
-        if self.partitions == 1:
-            self._parts[0].append(rows)
+        if partition[0] == partition[-1] and (partition == partition[0]).all():
+            self._parts[partition[0]].append(rows)
         else:
             # 16-bit keys are sorted by radix
             order = np.argsort(partition.astype(np.uint16), kind="stable")
