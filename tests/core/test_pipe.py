@@ -2,19 +2,23 @@
 
 import asyncio
 import contextlib
+import os
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from decodetop.core.feed import Feed
 from decodetop.core.pipe import PipeSource
 from decodetop.core.sample import Notice, Sample
 from decodetop.core.tape import Codec
-from decodetop.errors import DataError
+from decodetop.errors import DataError, UsageError
 from support.probes import HEADER, Count, Knock, Sink
 
+SRC = Path(__file__).resolve().parents[2] / "src"
 CODEC = Codec({"count": Count})
 
 
@@ -94,7 +98,48 @@ async def test_what_is_no_stream_is_refused(tmp_path: Path, lines: bytes, compla
         await PipeSource(command(tmp_path, lines, complaint), CODEC).open()
 
 
-@pytest.mark.parametrize("argv", ["", "/nonexistent/command"])
+@pytest.mark.parametrize("argv", ["/nonexistent/command"])
 async def test_a_command_that_cannot_run_is_refused(argv: str) -> None:
     with pytest.raises(DataError, match="--from"):
         await PipeSource(argv, CODEC).open()
+
+
+@pytest.mark.parametrize("words", ['"', "", "'ssh box"])
+def test_a_command_that_is_none_is_one_line(words: str) -> None:
+    with pytest.raises(UsageError, match="--from") as caught:
+        PipeSource(words, CODEC)
+    assert caught.value.hint
+
+
+def alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+async def test_a_command_that_never_spoke_ends_with_the_screen(tmp_path: Path) -> None:
+    said = tmp_path / "pid"
+    program = f"import os,signal; open({str(said)!r},'w').write(str(os.getpid())); signal.pause()"
+    pipe = PipeSource(shlex.join([sys.executable, "-c", program]), CODEC)
+    task = asyncio.ensure_future(pipe.run(Sink()))
+    while not said.exists() or not said.read_text():
+        await asyncio.wait({task}, timeout=0.01)
+        assert not task.done()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert not alive(int(said.read_text()))
+
+
+def test_a_command_that_never_spoke_ends_when_we_are_killed(tmp_path: Path) -> None:
+    said = tmp_path / "pid"
+    child = f"import os,signal; open({str(said)!r},'w').write(str(os.getpid())); signal.pause()"
+    program = (
+        "import asyncio, sys\nfrom decodetop.core.pipe import PipeSource\nfrom decodetop.core.tape import Codec\n"
+        f"asyncio.run(PipeSource({shlex.join([sys.executable, '-c', child])!r}, Codec({{}})).open())"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(SRC)}) as parent:
+        while not said.exists() or not said.read_text():
+            assert parent.poll() is None
+        pid = int(said.read_text())
+        parent.kill()
+    psutil.wait_procs([psutil.Process(pid)] if psutil.pid_exists(pid) else [], timeout=20)
+    assert not alive(pid)

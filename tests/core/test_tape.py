@@ -1,5 +1,6 @@
 """Tapes: what goes in comes out, whatever part of it; damage and foreign lanes are said, never fatal."""
 
+import errno
 from pathlib import Path
 
 import msgspec
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decodetop.core.clock import SECOND_NS
-from decodetop.core.sample import Failure, Sample
+from decodetop.core.sample import Failure, Header, Sample
 from decodetop.core.state import fold_all
 from decodetop.core.tape import Codec, Tape, TapeWriter
 from decodetop.errors import DataError
@@ -124,3 +125,13 @@ def test_leading_to_reads_few_lines_of_a_long_tape(tmp_path: Path) -> None:
     few = fold_all(HEADER, [one for line in lines if (one := tape.sample(line))])
     assert few.lanes["a"] == fold_all(HEADER, samples).lanes["a"]
     assert len(lines) < 200
+
+
+def test_a_full_disk_leaves_no_empty_tape(tmp_path: Path) -> None:
+    class Full(Codec):
+        def header_line(self, header: Header) -> bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(DataError, match="No space left"):
+        TapeWriter(tmp_path / "x.tape", HEADER, Full({}))
+    assert list(tmp_path.iterdir()) == []

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import ssl
+import tracemalloc
+import zlib
 
+import httpx
 import pytest
 
+from decodetop.core.clock import SystemClock
 from decodetop.server.client import BODY_MAX_BYTES, IDENTIFY, SAFE, NoAnswer, PathRefused, SafeClient, base_url
 from decodetop.server.reading import Engine
 from support.clock import ManualClock
@@ -161,3 +166,32 @@ async def test_the_key_is_sent_and_never_told(clock: ManualClock) -> None:
 )
 def test_base_url(typed: str, base: str) -> None:
     assert base_url(typed) == base
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_small_answer_that_unpacks_without_end_is_not_unpacked(clock: ManualClock, encoding: str) -> None:
+    pack = zlib.compressobj(9, wbits=31 if encoding == "gzip" else 15)
+    bomb = b"".join(pack.compress(bytes(1 << 20)) for _ in range(256)) + pack.flush()
+    tracemalloc.start()
+    try:
+        async with EngineReplay({"/v1/models": Reply(200, bomb, encoding=encoding)}) as replay:
+            no = await fails(replay, clock)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert no.status == "not_a_server" and "longer than" in no.message
+    assert peak < 5 * BODY_MAX_BYTES
+
+
+async def test_an_answer_of_a_foreign_coding_is_a_word(clock: ManualClock) -> None:
+    async with EngineReplay({"/v1/models": Reply(200, b"x", encoding="br")}) as replay:
+        assert "compressed as br" in (await fails(replay, clock)).message
+
+
+def test_what_tls_says_is_not_taken_for_the_system_s_word() -> None:
+    refused = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+    refused.verify_message = "self-signed certificate"
+    error = httpx.ConnectError("failed")
+    error.__cause__ = refused
+    no = SafeClient("https://127.0.0.1:1", SystemClock())._no_answer("/v1/models", error)
+    assert (no.status, no.message) == ("down", "TLS failed: self-signed certificate")

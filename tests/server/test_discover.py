@@ -16,6 +16,7 @@ from decodetop.core.clock import SystemClock
 from decodetop.server.discover import Proc, Scan, is_local, scan
 from decodetop.server.probe import ServerProbe
 from decodetop.server.reading import Server, ServerReading
+from decodetop.server.redact import redact_text
 from support.clock import ManualClock
 from support.engine_replay import EngineReplay, Reply, recorded
 from support.fake_proc import FakeProc
@@ -330,3 +331,19 @@ async def test_a_real_process_is_found_by_psutil(tmp_path: Path) -> None:
     assert (server.endpoint, server.engine, server.status) == (f"http://127.0.0.1:{port}", "sglang", "up")
     assert (server.gpu_indices, server.local, server.served_name) == ((5,), True, "tiny")
     assert "planted" not in repr(reading)
+
+
+@pytest.mark.parametrize("flag", [("--api-key", "local-flag-key-77"), ("--admin-api-key=local-flag-key-77",)])
+def test_a_key_of_a_command_line_of_this_box_is_masked_in_every_text(flag: tuple[str, ...]) -> None:
+    box = FakeProc()
+    box.add(100, *LAUNCH, "30000", *flag, listen=[("0.0.0.0", 30000)])
+    (found,) = scan(box).found
+    assert "local-flag-key-77" not in repr(found)
+    assert redact_text("refused local-flag-key-77 for /v1") == "refused *** for /v1"
+
+
+def test_a_short_value_is_no_key_to_look_for() -> None:
+    box = FakeProc()
+    box.add(100, *LAUNCH, "30000", "--api-key", "none", listen=[("0.0.0.0", 30000)])
+    scan(box)
+    assert redact_text("none of them") == "none of them"

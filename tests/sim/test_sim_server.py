@@ -21,6 +21,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from decodetop.cli import main
 from decodetop.errors import DataError
 from decodetop.sim import model
 from decodetop.sim.process import SimServer, start_server
@@ -450,3 +451,46 @@ def test_beyond_the_captured_batch_it_falls_to_eager() -> None:
         passes = samples(ask(server, "GET", "/metrics").body.decode(), "sglang:cuda_graph_passes_total")
     modes = {dict(key)["mode"]: value for key, value in passes.items()}
     assert modes["decode_none"] >= 20
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_no_alarm_outlives_the_loop(number: signal.Signals) -> None:
+    """A pending alarm without its handler would end the process with SIGALRM."""
+    for _ in range(3):
+        with start_server(visitors=3) as server:
+            server.process.send_signal(number)
+            assert server.process.wait(20) == 0
+
+
+def test_a_port_in_use_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        number = taken.getsockname()[1]
+        with pytest.raises(DataError, match=f"can't listen at 127.0.0.1:{number}: address already in use"):
+            start_server(more=("--port", str(number)))
+        assert main(["demo", "--serve", "--port", str(number)]) == 1
+    assert "address already in use" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["-1", "65536", "x"])
+def test_a_port_that_is_none_is_usage(word: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["demo", "--serve", f"--port={word}"])
+    assert stop.value.code == 2
+
+
+def test_the_folder_of_a_demo_that_was_killed_goes(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    (scratch / "sub").mkdir(parents=True)
+    program = (
+        "from decodetop.sim.process import start_server\n"
+        f"server = start_server(more=('--scratch', {str(scratch)!r}))\n"
+        "print(server.process.pid, flush=True)\nserver.process.wait()"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    psutil.wait_procs([child], timeout=20)
+    assert not scratch.exists()

@@ -12,6 +12,7 @@ from decodetop.core.clock import SystemClock
 from decodetop.errors import UsageError
 from decodetop.flows.demo import KV_TOKENS, VISITORS, build_demo, demo_box, demo_settings
 from decodetop.sim.model import KvCast
+from decodetop.sim.options import port
 from decodetop.sim.server import main as serve
 
 GPUS_MAX = 16
@@ -32,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="cast the whole FP8 KV pool in each layer (full), the rows in use (active: the fix), or nothing (none)",
     )
     parser.add_argument("--serve", action="store_true", help="only the simulated server, until Ctrl-C")
-    parser.add_argument("--port", type=int, default=0, help="for --serve; default: any free one")
+    parser.add_argument("--port", type=port, default=0, help="for --serve; default: any free one")
     add_screen_options(parser)
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import shlex
 import signal
+from collections.abc import Callable
 
 import msgspec
 
 from decodetop.core.sample import Command, Failure, Header, Notice, Sample
 from decodetop.core.source import Sink
 from decodetop.core.tape import LINE_MAX_BYTES, Codec
-from decodetop.errors import DataError
+from decodetop.errors import DataError, UsageError
 
 STOP_S = 2.0
+_EXAMPLE = "try --from 'ssh box decodetop stream'"
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 
 
 class PipeSource:
@@ -24,7 +29,13 @@ class PipeSource:
     """
 
     def __init__(self, command: str, codec: Codec) -> None:
-        self._argv = shlex.split(command)
+        """Raises UsageError for a command that is none."""
+        try:
+            self._argv = shlex.split(command)
+        except ValueError as error:
+            raise UsageError(f"--from: {str(error).lower()} in {command!r}", _EXAMPLE) from error
+        if not self._argv:
+            raise UsageError("--from: the command is empty", _EXAMPLE)
         self._codec = codec
         self._process: asyncio.subprocess.Process | None = None
         self._header: Header | None = None
@@ -34,13 +45,18 @@ class PipeSource:
     @property
     def header(self) -> Header:
         if self._header is None:
-            return Header(version="", host=self._argv[0] if self._argv else "", started_wall_ns=0)
+            return Header(version="", host=self._argv[0], started_wall_ns=0)
         return self._header
 
     async def open(self) -> None:
-        """Start the command and read the header. Raises DataError if it says anything else."""
-        if not self._argv:
-            raise DataError("--from: the command is empty", "try --from 'ssh box decodetop stream'")
+        """Start the command and read the header. Raises DataError if it says anything else; it is stopped then."""
+        try:
+            await self._open()
+        except BaseException:
+            await self._stop()
+            raise
+
+    async def _open(self) -> None:
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._argv,
@@ -49,11 +65,15 @@ class PipeSource:
                 stderr=asyncio.subprocess.PIPE,
                 limit=LINE_MAX_BYTES,
                 start_new_session=True,
+                preexec_fn=_ends_with_us(),
             )
         except OSError as error:
             raise DataError(f"--from: can't run {self._argv[0]}: {error.strerror}") from error
         assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
+        try:
+            line = await self._process.stdout.readline()
+        except ValueError:  # asyncio's word for a line above the limit
+            line = b"{"
         if not line:
             raise DataError(f"--from: {self._argv[0]} ended without a word", await self._complaint())
         self._header = self._codec.header(line, f"the output of {self._argv[0]}")
@@ -113,3 +133,15 @@ class PipeSource:
             except TimeoutError:
                 continue
             return
+
+
+def _ends_with_us() -> Callable[[], None]:
+    """For the child, before its program: the kernel ends it should we be killed, however little it writes."""
+    parent = os.getpid()
+
+    def ask() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # killed already
+            os._exit(1)
+
+    return ask

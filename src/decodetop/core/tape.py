@@ -94,10 +94,15 @@ class TapeWriter:
         """Raises DataError if the file exists or can't be made."""
         try:
             self._file: BinaryIO = path.open("xb", buffering=0)
-            self._file.write(codec.header_line(header))
         except FileExistsError as error:
             raise DataError(f"{path} exists", "choose another name; a tape is never overwritten") from error
         except OSError as error:
+            raise DataError(f"can't write {path}: {error.strerror or error}", "choose another place") from error
+        try:
+            self._file.write(codec.header_line(header))
+        except OSError as error:
+            self._file.close()
+            path.unlink()  # made above and empty: in the way of the next try
             raise DataError(f"can't write {path}: {error.strerror or error}", "choose another place") from error
         self.path = path
         self.samples = 0

@@ -22,6 +22,12 @@ def new_header(clock: Clock, *, simulated: bool = False) -> Header:
     return Header(version=__version__, host=socket.gethostname(), started_wall_ns=started_wall_ns, simulated=simulated)
 
 
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """What ends a session: SIGINT, SIGTERM, and SIGHUP unless we were started to outlive the terminal (nohup)."""
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return (signal.SIGINT, signal.SIGTERM) if ignored else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class Collector:
     """A sink that folds, and hands each sample on. What `listener` raises ends the watch, and is raised there."""
 
@@ -65,7 +71,8 @@ async def watch(
     if seconds is not None:
         waits.add(asyncio.ensure_future(clock.sleep_until(clock.now_ns() + int(seconds * SECOND_NS))))
     loop = asyncio.get_running_loop()
-    for word in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    words = stop_signals()
+    for word in words:
         loop.add_signal_handler(word, sink.done.set)
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -74,7 +81,7 @@ async def watch(
             wait.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
-        for word in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for word in words:
             loop.remove_signal_handler(word)
     if sink.error is not None:
         raise sink.error

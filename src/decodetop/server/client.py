@@ -10,7 +10,8 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -137,8 +138,9 @@ class SafeClient:
         async with self._http.stream("GET", self._base + path, headers=headers) as response:
             parts: list[bytes] = []
             size = 0
-            # decoded: some proxies compress although told not to
-            async for part in response.aiter_bytes():
+            inflate = _inflater(response.headers.get("content-encoding", "identity"), path)
+            async for raw in response.aiter_raw():
+                part = inflate(raw, BODY_MAX_BYTES + 1 - size)
                 size += len(part)
                 if size > BODY_MAX_BYTES:
                     limit = BODY_MAX_BYTES >> 20
@@ -149,7 +151,7 @@ class SafeClient:
     def _no_answer(self, path: str, error: Exception) -> NoAnswer:
         what = self.clean(root_words(error))
         if isinstance(error, httpx.ConnectError):
-            if "ssl" in what.lower() or "certificate" in what.lower():
+            if _is_tls(error):
                 return NoAnswer("down", f"TLS failed: {what}", "check the scheme and the certificate")
             return NoAnswer("down", what, "is the server running, and is the port right?")
         if isinstance(error, httpx.RemoteProtocolError) and "illegal" in what.lower():
@@ -159,11 +161,34 @@ class SafeClient:
         return NoAnswer("down", f"the connection broke at {path}: {what}")
 
 
+def _inflater(coding: str, path: str) -> Callable[[bytes, int], bytes]:
+    """(raw, most) -> at most `most` bytes of content. Some proxies compress although told not to, and a little
+    hostile gzip is gigabytes: no more of it is unpacked than is wanted.
+    """
+    coding = coding.strip().lower()
+    if coding in ("", "identity"):
+        return lambda raw, most: raw
+    if coding not in ("gzip", "deflate"):
+        raise NoAnswer("not_a_server", f"its answer to {path} is compressed as {coding}", "is there a proxy before it?")
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32 if coding == "gzip" else zlib.MAX_WBITS)
+
+    def inflate(raw: bytes, most: int) -> bytes:
+        try:
+            return unpack.decompress(raw, most)
+        except zlib.error as error:
+            raise NoAnswer("not_a_server", f"its answer to {path} is damaged {coding}: {error}") from None
+
+    return inflate
+
+
 def root_words(error: BaseException) -> str:
     """What the system said, below the layers that say less (`All connection attempts failed`)."""
     words = str(error) or type(error).__name__
     below: BaseException | None = error
     while below is not None:
+        if isinstance(below, ssl.SSLError):  # its errno is not the system's
+            verified = getattr(below, "verify_message", "")
+            return str(verified or below.reason or words).lower().replace("_", " ")
         if isinstance(below, BaseExceptionGroup):
             below = below.exceptions[0]
             continue
@@ -172,6 +197,12 @@ def root_words(error: BaseException) -> str:
             return (said or words).lower()
         below = below.__cause__ or below.__context__
     return words
+
+
+def _is_tls(error: BaseException | None) -> bool:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def base_url(endpoint: str) -> str:

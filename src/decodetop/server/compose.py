@@ -101,7 +101,7 @@ def failed(server: Server, status: Status, message: str) -> Server:
     """What was known of it, without anything live: a figure of before is not shown as one of now."""
     values: dict[str, Any] = dict.fromkeys(_LIVE)
     changed = msgspec.structs.replace(server, **values, status=status, status_message=message)
-    why = f"the server is {status.replace('_', ' ')}"
+    why = message if status == "up" else f"the server is {status.replace('_', ' ')}"
     never = {field: why for field, reason in server.reasons.items() if reason == NOT_ASKED}
     return _reasoned(changed, never | dict.fromkeys(_LIVE, why))
 

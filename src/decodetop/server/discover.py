@@ -123,7 +123,6 @@ def is_local(endpoint: str, seen: Scan) -> bool:
 
 
 def _describe(root: Root, proc: Proc, processes: Iterable[Process]) -> Found:
-    learn(root.process.argv)
     reasons: dict[str, str] = {}
     sockets = _sockets(root, proc, reasons)
     at = listening_at(root, sockets)
@@ -135,6 +134,7 @@ def _describe(root: Root, proc: Proc, processes: Iterable[Process]) -> Found:
         reasons["endpoint"] = "in a container of its own network: give --endpoint if it does not answer here"
         port = published_port(processes, port) or port
         address = "127.0.0.1"
+    learn(root.process.argv)
     indices, uuids = _devices(root.pid, proc, reasons)
     return Found(
         engine=root.engine,

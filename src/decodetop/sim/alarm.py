@@ -43,6 +43,13 @@ class Alarm:
         self._callback = callback
         self._arm()
 
+    def close(self) -> None:
+        """Before the loop ends: without its handler an alarm would end the process."""
+        self._callback = None
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._loop.remove_signal_handler(signal.SIGALRM)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+
     def _arm(self) -> None:
         left_ns = self._due_ns - self._spin_ns - self._clock.now_ns()
         if left_ns < SOON_NS:

@@ -20,7 +20,7 @@ SLOW_DEFAULT = 10.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """`parent` is the process whose end is ours."""
+    """`parent` is the process whose end is ours; `scratch` its temporary folder."""
 
     setup: Setup
     faults: Faults
@@ -32,6 +32,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     visitors: int
     seed: int
     parent: int
+    scratch: Path | None
 
 
 def parse_options(argv: Sequence[str] | None = None) -> Options:
@@ -67,7 +68,15 @@ def parse_options(argv: Sequence[str] | None = None) -> Options:
         visitors=args.visitors,
         seed=args.seed,
         parent=args.parent or os.getppid(),
+        scratch=args.scratch,
     )
+
+
+def port(text: str) -> int:
+    """Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text} is no port: 0 to 65535")
+    return int(text)
 
 
 def parse_faults(words: Sequence[str]) -> Faults:
@@ -110,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m decodetop.sim.server", description="a simulated inference server", allow_abbrev=False
     )
     parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 = any free one, printed as JSON")
+    parser.add_argument("--port", type=port, default=0, help="0 = any free one, printed as JSON")
     parser.add_argument("--served-name", default=Setup().served_name)
     parser.add_argument("--model-path", default=Setup().model_path)
     parser.add_argument("--tp", type=int, choices=(1, 2), default=1)
@@ -129,4 +138,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--visitors", type=int, default=0, help="users inside the box; they give way to others")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--parent", type=int, help="end when this is no longer the parent process")
+    parser.add_argument("--scratch", type=Path, metavar="DIR", help="removed when the parent was killed")
     return parser

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import uuid
@@ -15,6 +16,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import uvloop
 
+from decodetop.errors import DataError
 from decodetop.sim import asks, info, model
 from decodetop.sim.alarm import Alarm, MonotonicClock
 from decodetop.sim.asks import Api, Refused
@@ -58,7 +60,7 @@ class Server:
             observers.append(TruthLog(options.truth))
         emitter = Emitter(faults, tuple(observers))
         exact = options.exact
-        alarm = Alarm(clock, loop, SPIN_NS if exact else 0)
+        self.alarm = alarm = Alarm(clock, loop, SPIN_NS if exact else 0)
         pool = Pool(
             kv_tokens=setup.kv_capacity,
             max_running=setup.max_running,
@@ -197,7 +199,12 @@ async def serve(options: Options) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     server = Server(options, loop)
-    listener = await loop.create_server(server.connection, options.host, options.setup.port, backlog=1024)
+    try:
+        listener = await loop.create_server(server.connection, options.host, options.setup.port, backlog=1024)
+    except OSError as error:
+        server.alarm.close()
+        message = f"can't listen at {options.host}:{options.setup.port}: {os.strerror(error.errno or 0).lower()}"
+        raise DataError(message, "choose another --port, or leave it out for any free one") from error
     port = listener.sockets[0].getsockname()[1]
     server.setup = msgspec.structs.replace(server.setup, port=port)
     line = {"endpoint": f"http://{options.host}:{port}", "port": port, "pid": os.getpid(), "simulated": True}
@@ -211,6 +218,9 @@ async def serve(options: Options) -> None:
             continue
     visiting.cancel()
     listener.close()
+    server.alarm.close()
+    if options.scratch is not None and os.getppid() != options.parent:
+        shutil.rmtree(options.scratch, ignore_errors=True)  # its owner was killed and can't
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -219,4 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except DataError as error:
+        raise SystemExit(f"decodetop: {error}") from None

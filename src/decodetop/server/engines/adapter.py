@@ -181,6 +181,8 @@ def scraped(answer: Answer, wanted: frozenset[str]) -> Scrape:
     """Raises NoAnswer if `/metrics` did not give a scrape."""
     if not answer.ok:
         raise NoAnswer("down" if answer.code in (502, 503, 504) else "up", f"/metrics answered {answer.code}")
+    if b"\0" in answer.body or "\ufffd" in answer.text():
+        raise NoAnswer("up", "/metrics answered bytes that are no text")
     scrape = parse(answer.text(), wanted)
     if scrape.empty and answer.content_type.startswith("text/html"):
         raise NoAnswer("not_a_server", "/metrics answered a web page")
