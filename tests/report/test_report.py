@@ -15,6 +15,7 @@ from decodetop.core.sample import Failure
 from decodetop.core.state import State
 from decodetop.report import file_name, markdown
 from decodetop.report.data import SCHEMA
+from decodetop.server.reading import ServerReading
 from decodetop.todo.reading import TodoReading
 from support import states
 from support.hostile import hostile
@@ -149,3 +150,14 @@ def test_the_host_of_a_foreign_tape_steers_nothing() -> None:
     assert all(char.isprintable() or char == "\n" for char in text)
     assert 'host: "evil [2J : {x} # <b>"\n' in text
     assert "<b>" not in body(text).replace("\\<b>", "")
+
+
+def test_a_simulated_server_seen_from_a_real_box_is_said() -> None:
+    state = states.box()
+    reading = state.last("server", ServerReading)
+    assert reading is not None
+    servers = tuple(msgspec.structs.replace(one, version="0.5.15+simulated") for one in reading.servers)
+    lane = msgspec.structs.replace(state.lanes["server"], last=msgspec.structs.replace(reading, servers=servers))
+    text = markdown(msgspec.structs.replace(state, lanes={**state.lanes, "server": lane}))
+    assert "simulated: true\n" in text and "**SIMULATED**: the server is" in text
+    assert "simulated: false\n" in markdown(state)

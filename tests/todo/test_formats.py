@@ -339,3 +339,12 @@ def test_an_unknown_format_is_usage() -> None:
         render((), "xml")
     with pytest.raises(UsageError):
         parse("x", "xml")
+
+
+def test_lines_that_are_no_items_are_told_to_who_imports_them() -> None:
+    text = "# Plan\n\nbuy milk\n- [ ] first\n  more words\n- plain bullet\n---\n- [x] second\n"
+    block = parse(text)
+    assert block.passed == ("buy milk", "- plain bullet") and block.remarks == ()
+    _, imported = import_block(Document(), block, 0)
+    assert str(imported) == "2 added, 0 changed, 0 as they were; 2 lines are no items and were left out: buy milk"
+    assert "left out" not in str(import_block(Document(), parse("# Plan\n- [ ] first\n"), 0)[1])

@@ -10,8 +10,8 @@ from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
 from decodetop.core.feed import Feed
 from decodetop.errors import DecodetopError
-from decodetop_tui import terminal
-from decodetop_tui.face import Face
+from decodetop_tui import keymap, keys, terminal, theme
+from decodetop_tui.face import Face, theme_folder
 from decodetop_tui.pane import PaneModule
 from decodetop_tui.panes import bench, gpu, host, server, steps, todo
 
@@ -29,6 +29,14 @@ STOP_S = 3.0
 
 QUIT_S = 5.0
 """From the end of the screen to the end of the process, whatever hangs."""
+
+
+def problems(settings: Settings) -> tuple[str, ...]:
+    """What is wrong with the theme, the user's themes and the user's keys, a line each."""
+    themes = theme.find(theme_folder(settings))
+    _, word = themes.pick(settings.theme)
+    keys_of = keymap.build(keys.ACTIONS, settings.keys)
+    return (*(() if word is None else (word,)), *themes.problems, *keys_of.problems)
 
 
 def run(feed: Feed, settings: Settings, *, piped: bool = False) -> int:

@@ -17,8 +17,10 @@ import msgspec
 
 from decodetop import __version__
 from decodetop.cli.common import print_json, print_lines
+from decodetop.cli.tui import screen_problems
 from decodetop.config import Settings, api_key, default_config_path
 from decodetop.core.clock import SystemClock
+from decodetop.core.sample import Notice, Sample
 from decodetop.core.state import State
 from decodetop.core.words import UNKNOWN
 from decodetop.errors import ConfigError
@@ -54,7 +56,17 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         checks.append(Check("api key", "missing", error.message, error.hint))
         settings = msgspec.structs.replace(settings, api_key_file=None)
     clock = SystemClock()
-    state = asyncio.run(watch(build_live(settings, clock), clock, LOOK_S, ready=settled))
+    notices: list[Notice] = []
+
+    def heard(sample: Sample) -> None:
+        if isinstance(sample.reading, Notice) and sample.reading.level != "info":
+            notices.append(sample.reading)
+
+    state = asyncio.run(watch(build_live(settings, clock), clock, LOOK_S, heard, ready=settled))
+    checks += [Check("warning", "missing", notice.message, notice.hint) for notice in notices]
+    checks += [
+        Check("screen", "missing", words, "see docs/themes.md and docs/keys.md") for words in screen_problems(settings)
+    ]
     checks += [*_investigation(settings), *_gpus(state), *_servers(state, settings)]
     if args.json:
         in_force = {name: {"value": value, "origin": origin} for name, value, origin in _settings(settings)}
@@ -129,15 +141,21 @@ def _terminal() -> Iterator[Check]:
 
 def _investigation(settings: Settings) -> Iterator[Check]:
     folder = settings.investigation
+    try:
+        yield _folder(folder)
+    except OSError as error:
+        yield Check("investigation", "missing", f"{folder}: {error.strerror}", "use --investigation DIR")
+
+
+def _folder(folder: Path) -> Check:
     if folder.is_dir():
         writable = os.access(folder, os.W_OK | os.X_OK)
         hint = "" if writable else "nothing can be kept there: check its owner, or use --investigation DIR"
-        yield Check("investigation", "ok" if writable else "missing", str(folder), hint)
-        return
+        return Check("investigation", "ok" if writable else "missing", str(folder), hint)
     parent = next(path for path in folder.parents if path.exists())
     writable = parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)
     hint = "" if writable else f"{parent} is not writable: use --investigation DIR"
-    yield Check("investigation", "note" if writable else "missing", f"{folder} (made at the first edit)", hint)
+    return Check("investigation", "note" if writable else "missing", f"{folder} (made at the first edit)", hint)
 
 
 def _gpus(state: State) -> Iterator[Check]:

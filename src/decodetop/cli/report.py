@@ -14,6 +14,7 @@ from decodetop.config import Settings, login_names
 from decodetop.core.atomic import real_path, replace
 from decodetop.core.clock import SystemClock
 from decodetop.core.outside import harmless_json
+from decodetop.core.sample import Notice, Sample
 from decodetop.core.state import State, fold_all
 from decodetop.core.tape import Tape
 from decodetop.errors import DataError, UsageError
@@ -151,7 +152,12 @@ def _json(value: Any) -> str:
 
 def _of_box(settings: Settings) -> State:
     clock = SystemClock()
-    return asyncio.run(watch(build_live(settings, clock), clock, LOOK_S, ready=settled))
+    return asyncio.run(watch(build_live(settings, clock), clock, LOOK_S, _warned, ready=settled))
+
+
+def _warned(sample: Sample) -> None:
+    if isinstance(sample.reading, Notice) and sample.reading.level != "info":
+        complain(sample.reading.message, sample.reading.hint)
 
 
 def _of_tape(path: Path) -> State:

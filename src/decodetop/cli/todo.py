@@ -115,7 +115,8 @@ def _change(args: argparse.Namespace, store: TodoStore) -> int:
         return document
 
     document = store.update(change)
-    changed = [item for item, _ in tree(document.items) if item["id"] in ids]
+    touched = set(ids)
+    changed = [item for item, _ in tree(document.items) if item["id"] in touched]
     if args.json:
         print_json(encodable({"schema": SCHEMA, "path": str(store.path), "todos": changed}))
     else:

@@ -71,6 +71,13 @@ def show(source: Source, settings: Settings) -> int:
     return run_screen(Feed(source, _log_failure), settings, piped=isinstance(source, PipeSource))
 
 
+def screen_problems(settings: Settings) -> tuple[str, ...]:
+    """What the screen would complain about: a theme nobody knows, files of themes and keys that are wrong."""
+    from decodetop_tui.app import problems
+
+    return problems(settings)
+
+
 def _log_failure(sample: Sample) -> None:
     """What a source could not do, for `--log`."""
     if sample.failure is not None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from decodetop.bench.plan import load_presets
 from decodetop.bench.reading import BenchReading
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import Clock
@@ -19,6 +18,7 @@ from decodetop.flows.capture import CaptureService
 from decodetop.flows.diagnose import DiagnoseService
 from decodetop.flows.evidence import EvidenceService
 from decodetop.flows.floor_live import FloorService
+from decodetop.flows.presets import PresetsWord
 from decodetop.flows.record import RecordService
 from decodetop.flows.session import new_header
 from decodetop.gpu.probe import GpuProbe
@@ -41,7 +41,7 @@ class WatchedProcess(NamedTuple):
 
 
 def build_live(settings: Settings, clock: Clock) -> Engine:
-    """The engine for this box. Raises ConfigError for a key file or presets file that can't be read."""
+    """The engine for this box. Raises ConfigError for a key file that can't be read."""
     key = api_key(settings)
     server = ServerProbe(clock, endpoints=settings.endpoints, api_key=key)
     return assemble(settings, clock, new_header(clock), gpu_probe, server, lambda: key)
@@ -66,7 +66,8 @@ def assemble(
     `more` = services beside the instruments'.
     """
     folder = settings.investigation
-    presets = load_presets(folder / "presets.toml")
+    word = PresetsWord(folder)
+    presets = word.presets
     steps = StepsService(folder)
     bench, capture = BenchService(folder, presets, key), CaptureService(folder, steps, key)
     engine: Engine
@@ -95,6 +96,7 @@ def assemble(
             DiagnoseService(folder, presets, bench, capture),
             RecordService(folder / "tapes", header),
             EvidenceService(),
+            word,
             *more,
         ),
         readonly=settings.readonly,

@@ -27,7 +27,7 @@ from decodetop.report.privacy import Privacy
 from decodetop.report.stamps import stamp
 from decodetop.report.story import Story, tell
 from decodetop.server import text as server_text
-from decodetop.server.reading import ServerReading
+from decodetop.server.reading import ServerReading, is_simulated
 from decodetop.server.redact import redact_text
 from decodetop.steps import text as steps_text
 from decodetop.steps.reading import StepsReading
@@ -120,6 +120,11 @@ def _head(story: Story) -> list[str]:
     lines = [f"# {escape(title_of(story))}", ""]
     if state.header.simulated:
         lines += ["> **SIMULATED**: these figures come from decodetop's own simulated box, not from hardware.", ""]
+    elif is_simulated(state.last("server", ServerReading)):
+        word = (
+            "> **SIMULATED**: the server is decodetop's own simulated one; its figures come from no model and no GPU."
+        )
+        lines += [word, ""]
     watched = duration(state.now_ns / SECOND_NS)
     return [
         *lines,

@@ -30,7 +30,7 @@ from decodetop.report.data import (
 from decodetop.report.stamps import stamp
 from decodetop.report.story import Story
 from decodetop.server import text as server_text
-from decodetop.server.reading import Server, ServerReading
+from decodetop.server.reading import Server, ServerReading, is_simulated
 from decodetop.server.redact import redact_text
 from decodetop.steps.reading import Capture, StepsReading
 from decodetop.todo.reading import Attempt, Evidence, Todo, TodoReading
@@ -56,7 +56,7 @@ def snapshot(story: Story) -> Snapshot:
         decodetop=__version__,
         made=stamp(state.wall_ns),
         host=state.header.host,
-        simulated=state.header.simulated,
+        simulated=state.header.simulated or is_simulated(server),
         anonymous=story.anonymous,
         question=todo.title if todo is not None else None,
         hashes=hashes.whole,

@@ -139,6 +139,16 @@ class ServerReading(Reading, frozen=True, kw_only=True):
         return next((server for server in self.servers if server.endpoint == self.current), None)
 
 
+SIMULATED = "+simulated"
+"""The end of the version of decodetop's own simulated server."""
+
+
+def is_simulated(reading: ServerReading | None) -> bool:
+    """Whether the server that is meant is a simulated one, on whatever box it is seen from."""
+    current = None if reading is None else reading.current_server
+    return current is not None and (current.version or "").endswith(SIMULATED)
+
+
 class ChooseServer(Command, frozen=True, kw_only=True):
     """Make `endpoint` the current server."""
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from decodetop.server.reading import SIMULATED
 from decodetop.sim.model import KV_CAPACITY, KvCast
 
-VERSION = "0.5.15"
+VERSION = f"0.5.15{SIMULATED}"
 MODEL_PATH = "/srv/models/simulated-8b"
 MODEL_CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],

@@ -150,10 +150,10 @@ def normalise(entry: Any) -> Item:
 def with_ids(document: Document) -> Document:
     """Every item under its own id: one that has none, or a second one of the same, gets the next own id."""
     taken: set[str] = set()
-    unnamed = []
+    unnamed: dict[int, None] = {}
     for place, item in enumerate(document.items):
         if "id" not in item or item["id"] in taken:
-            unnamed.append(place)
+            unnamed[place] = None
         else:
             taken.add(item["id"])
     if not unnamed:

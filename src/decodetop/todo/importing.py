@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from decodetop.core.outside import plain
 from decodetop.core.stamp import stamp_of
 from decodetop.todo.document import Document, Item, fold_content
 from decodetop.todo.formats.block import Block
@@ -56,6 +57,13 @@ def import_block(document: Document, block: Block, wall_ns: int) -> tuple[Docume
         added.append(id)
         taken.add(id)
         next_id = Document(fields={"next_id": next_id}, items=(items[-1],)).next_id
+    if block.passed:
+        lines = (
+            "1 line is no item and was"
+            if len(block.passed) == 1
+            else f"{len(block.passed)} lines are no items and were"
+        )
+        remarks.append(f"{lines} left out: {plain(block.passed[0])[:60]}")
     fields = {**document.fields, "next_id": next_id} if added else document.fields
     report = Imported(
         added=tuple(added),

@@ -10,10 +10,12 @@ from decodetop.todo.document import Item
 class Block(msgspec.Struct, frozen=True, kw_only=True):
     """A list as read. Items have `content` and `status`, perhaps an `id`; `depths` are their levels of nesting.
 
-    `remarks` says what was not read, in words.
+    `remarks` says what was not read, in words. `passed` are lines of prose between the items: normal in a plan that is
+    followed, and to be told to who imports it.
     """
 
     format: str
     items: tuple[Item, ...] = ()
     depths: tuple[int, ...] = ()
     remarks: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()

@@ -16,6 +16,8 @@ _BARE_BOX = re.compile(r"^([\s>⎿]*)\[([ xX~/✓✔•-])\][ \t]+(.*)$")
 _SIGN = re.compile(r"^([\s>⎿]*)(?:[-*+•]\s+)?([☐☑☒✔✓✅✗✘○◻◼▶])\s+(.*)$")
 _COMMENT = re.compile(r"\s*<!--((?:\s+[a-z_]+:[^\s]+)+)\s+-->\s*$")
 _DETAIL = re.compile(r"^(\s+)(?:(>|[-*+]|\d{1,9}[.)])(?:\s|$))?(.*)$")
+_SETTING = re.compile(r"\s*(?:#{1,6}\s.*|[\W_]*)")
+"""A heading, a rule, nothing: what stands around a list and is no item anybody could miss."""
 
 _STATUS_OF_MARK = {
     " ": "pending",
@@ -67,13 +69,15 @@ def _parse_lines(lines: Sequence[str]) -> Block | None:
     depths: list[int] = []
     open_indents: list[int] = []
     notes: list[str] = []
+    passed: list[str] = []
     joins = False
     for line in [*lines, ""]:
         found = _item_of(line)
-        if found is None and items:
-            joins = _add_detail(line, items[-1], notes, open_indents[-1], joins)
-            continue
         if found is None:
+            detail = _detail_of(line, open_indents[-1]) if items else None
+            joins = detail is not None and _add_detail(detail, items[-1], notes, joins)
+            if detail is None and not _SETTING.fullmatch(line):
+                passed.append(line.strip())
             continue
         _close(items, notes)
         indent, item = found
@@ -86,7 +90,7 @@ def _parse_lines(lines: Sequence[str]) -> Block | None:
     _close(items, notes)
     if not items:
         return None
-    return Block(format="markdown", items=tuple(items), depths=tuple(depths))
+    return Block(format="markdown", items=tuple(items), depths=tuple(depths), passed=tuple(passed))
 
 
 def _item_of(line: str) -> tuple[int, Item] | None:
@@ -119,11 +123,14 @@ def _facts(content: str) -> tuple[str, dict[str, str]]:
     return content[: match.start()].strip(), {name: unquote(value) for name, _, value in pairs}
 
 
-def _add_detail(line: str, item: Item, notes: list[str], indent: int, joins: bool) -> bool:
-    """Indented text below an item: more of its words if it follows at once, else notes. Says if words may follow."""
+def _detail_of(line: str, indent: int) -> re.Match[str] | None:
+    """Text below an item of `indent`, further in."""
     match = _DETAIL.match(line.rstrip("\r"))
-    if match is None or not line.strip() or len(match[1].expandtabs(_TAB)) <= indent:
-        return False
+    return match if match is not None and line.strip() and len(match[1].expandtabs(_TAB)) > indent else None
+
+
+def _add_detail(match: re.Match[str], item: Item, notes: list[str], joins: bool) -> bool:
+    """More of the item's words if it follows at once, else notes. Says if words may follow."""
     if joins and match[2] is None and "id" not in item:
         item["content"] += " " + match[3].strip()
         return True
