@@ -280,7 +280,7 @@ def test_a_real_tunnel_is_known_by_its_program(tmp_path: Path) -> None:
     child = subprocess.Popen([tmp_path / "ssh", "-c", listen], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
-        assert int(child.stdout.readline()) in Proc().tunnels()
+        assert int(child.stdout.readline()) in Proc().tunnels(Proc().all())
     finally:
         child.communicate(b"\n")
 

@@ -437,6 +437,20 @@ int nvmlDeviceGetComputeRunningProcesses_v2(device_t device, unsigned *count, st
 int nvmlDeviceGetGraphicsRunningProcesses_v3(device_t device, unsigned *count, struct process *out) { (void)out; ENTER(nvmlDeviceGetGraphicsRunningProcesses_v3); *count = 0; return 0; }
 int nvmlDeviceGetGraphicsRunningProcesses_v2(device_t device, unsigned *count, struct process *out) { (void)out; ENTER(nvmlDeviceGetGraphicsRunningProcesses_v2); *count = 0; return 0; }
 
+/* the form of R450 and before, which old monitors still ask for */
+struct process_v1 { unsigned pid; unsigned long long bytes; };
+int nvmlDeviceGetComputeRunningProcesses(device_t device, unsigned *count, struct process_v1 *out) {
+    struct process all[PROCESSES];
+    unsigned room = PROCESSES, asked = *count;
+    ENTER(nvmlDeviceGetComputeRunningProcesses);
+    int code = list(device, &room, all);
+    *count = room;
+    if (code || asked < room || !out) return code ? code : room ? SHORT : 0;
+    for (unsigned at = 0; at < room; at++) out[at] = (struct process_v1){all[at].pid, all[at].bytes};
+    return 0;
+}
+int nvmlDeviceGetGraphicsRunningProcesses(device_t device, unsigned *count, struct process_v1 *out) { (void)out; ENTER(nvmlDeviceGetGraphicsRunningProcesses); *count = 0; return 0; }
+
 int nvmlDeviceGetTopologyCommonAncestor(device_t device, device_t other, unsigned *out) { (void)other; ENTER(nvmlDeviceGetTopologyCommonAncestor); *out = (unsigned)current->topology; return 0; }
 int nvmlDeviceGetP2PStatus(device_t device, device_t other, unsigned what, unsigned *out) { (void)other; ENTER(nvmlDeviceGetP2PStatus); *out = what == 2 && current->nvlink ? 0 : 5; return 0; }
 

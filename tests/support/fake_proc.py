@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import psutil
@@ -59,7 +59,7 @@ class FakeProc(Proc):
     def hosts(self) -> frozenset[str]:
         return frozenset({"gpu-box-7", "192.0.2.2"})
 
-    def tunnels(self) -> frozenset[int]:
+    def tunnels(self, processes: Iterable[Process]) -> frozenset[int]:
         return self.forwarded
 
     def _look(self, pid: int) -> None:

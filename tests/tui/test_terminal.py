@@ -57,9 +57,20 @@ def test_the_terminal_gets_no_colour_it_does_not_want(tmp_path: Path, env: dict[
         assert [code for code in codes if not re.fullmatch(allowed, code)] == []
 
 
-def test_what_stands_on_the_screen_is_what_was_drawn_at_once(tmp_path: Path) -> None:
-    """After seconds of differences the screen equals one drawn from nothing."""
-    with Terminal(program("steps", tmp_path), 100, 30) as terminal:
+def cells(terminal: Terminal) -> list[list[object]]:
+    """What stands on the screen, with its colours."""
+    screen = terminal.screen
+    return [[screen.buffer[y][x] for x in range(screen.columns)] for y in range(screen.lines)]
+
+
+@pytest.mark.parametrize(
+    "env",
+    [{"COLORTERM": "truecolor"}, {"COLORTERM": ""}, {"NO_COLOR": "1"}, {"TERM": "linux", "COLORTERM": ""}],
+    ids=["truecolor", "256", "NO_COLOR", "16 colours"],
+)
+def test_what_stands_on_the_screen_is_what_was_drawn_at_once(tmp_path: Path, env: dict[str, str]) -> None:
+    """After seconds of differences the screen equals one that Textual draws from nothing, colours too."""
+    with Terminal(program("steps", tmp_path), 100, 30, env=env) as terminal:
         terminal.until(lambda t: t.shows("02:01:00") and t.shows("b bench"))
         for second in (1, 2, 3):
             terminal.type("R")
@@ -67,10 +78,10 @@ def test_what_stands_on_the_screen_is_what_was_drawn_at_once(tmp_path: Path) -> 
         terminal.type("2\t3jj")
         terminal.until(lambda t: t.shows("▌ ✗"))
         terminal.settle()
-        grown = list(terminal.screen.display)
+        grown = cells(terminal)
         terminal.screen.reset()
         terminal.type("r")
-        terminal.until(lambda t: t.screen.display == grown)
+        terminal.until(lambda t: cells(t) == grown)
 
 
 def test_it_follows_the_size_of_the_terminal(tmp_path: Path) -> None:

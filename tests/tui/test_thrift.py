@@ -92,7 +92,7 @@ def test_a_frame_that_changes_nothing_sends_nothing() -> None:
 def test_only_the_changed_digits_are_sent_and_colours_once() -> None:
     line = "\x1b[2;1H\x1b[38;2;1;2;3mpower {:3} W temp {:2}\x1b[0m"
     _, _, sent = run(full(), line.format(250, 40), line.format(253, 41))
-    assert sent[2] == "\x1b[2;9H3\x1b[2;19H1"
+    assert sent[2] == "\x1b[2;9H3\x1b[9C1"
 
 
 def test_near_changes_are_joined_by_the_cells_between() -> None:
@@ -136,3 +136,10 @@ def test_the_cursor_goes_where_an_input_line_wants_it_and_is_not_moved_home() ->
 def test_text_off_the_screen_is_dropped() -> None:
     _, _, sent = run(f"\x1b[9;1Hxyz\x1b[1;{WIDTH + 1}Hxyz")
     assert not re.search("[xyz]", sent[0])
+
+
+def test_from_one_colour_to_the_next_only_what_differs_is_said() -> None:
+    plain, loud = "38;5;250;48;5;234", "1;38;5;255;48;5;234"
+    line = f"\x1b[1;1H\x1b[{plain}m{{0}}\x1b[0m\x1b[{loud}m{{0}}\x1b[0m\x1b[{plain}m{{0}}\x1b[0m"
+    _, _, sent = run(full(), line.format("ab"), line.format("cd"))
+    assert sent[2] == f"\x1b[1;1Hcd\x1b[1;38;5;255mcd\x1b[0;{plain}mcd"

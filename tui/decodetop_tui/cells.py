@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from rich.cells import get_character_cell_size
@@ -29,13 +30,19 @@ def raster(line: Line, width: int) -> Cells:
         if len(cells) >= width:
             break
         if text.isascii() and text.isprintable():
-            cells.extend([Cell(char, style) for char in text])
+            cells.extend(_plain(text, style))
         else:
             _add(cells, text, style, width)
     if len(cells) > width:
         cells = cells[:width]
     cells.extend([BLANK] * (width - len(cells)))
     return tuple(cells)
+
+
+@lru_cache(maxsize=4096)
+def _plain(text: str, style: str) -> Cells:
+    """Most spans of a second are those of the second before."""
+    return tuple([Cell(char, style) for char in text])
 
 
 def _add(cells: list[Cell], text: str, style: str, width: int) -> None:

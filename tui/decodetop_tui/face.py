@@ -20,6 +20,7 @@ from decodetop_tui import keyboard, keymap, keys, terminal, theme
 from decodetop_tui.acts.leave import at_stake
 from decodetop_tui.feed import FRAMES_PER_SECOND, FeedLike, Lookout
 from decodetop_tui.headline import Situation
+from decodetop_tui.ink import Ink
 from decodetop_tui.layout import NAMES
 from decodetop_tui.pane import Pane, PaneModule
 from decodetop_tui.screens import modal
@@ -138,6 +139,8 @@ class Face(App[int], inherit_bindings=False):
         self.palette.use(chosen)
         self.register_theme(chosen.for_textual())
         self.theme = chosen.name
+        if self.stage.ink is not None:
+            self.stage.ink.forget()
         self.ansi_color = None  # from now on as the theme says
         self.stage.repaint()
 
@@ -202,10 +205,14 @@ class Face(App[int], inherit_bindings=False):
 
     def draw_footer(self) -> None:
         toast = self.lookout.toast
+        if self.stage.ink is not None and self.windowed:
+            self.stage.ink.open = False  # Textual knows what of us a window leaves in sight
         notice, whole = None if toast is None else toast.notice, self.keymap.first("message")
         self.stage.draw_footer(keys.hints(self, self.keymap), notice, self.cells.width, whole)
         if self.windowed:
             self.screen.refresh()  # the window's screen shows the dashboard, and is not told that it changed
+        if self.stage.ink is not None:
+            self.stage.ink.flush()
 
     @property
     def windowed(self) -> bool:
@@ -220,6 +227,8 @@ class Face(App[int], inherit_bindings=False):
     def on_mount(self) -> None:
         self._running_loop = asyncio.get_running_loop()
         self.cells = self.size
+        if isinstance(self._driver, terminal.Terminal):
+            self.stage.use_ink(Ink(self, self._driver, self.palette))
         self.use_theme(self.palette.theme)
         words = [*self.keymap.problems, *self.themes.problems, *([self._theme_word] if self._theme_word else [])]
         if words:

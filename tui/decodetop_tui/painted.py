@@ -6,6 +6,7 @@ Textual renders and sends whatever is refreshed, changed or not; what it sends t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from rich.segment import Segment
 from rich.style import Style
@@ -16,6 +17,16 @@ from textual.widget import Widget
 from decodetop_tui.cells import BLANK, Cells, changed, raster, spans
 from decodetop_tui.paint import Line
 
+
+class Pen(Protocol):
+    """What is needed of `ink.Ink`."""
+
+    @property
+    def open(self) -> bool: ...
+
+    def put(self, widget: Widget, x: int, y: int, cells: Cells) -> None: ...
+
+
 Styles = Callable[[str], Style]
 """A role of the theme as what the terminal is told."""
 
@@ -25,6 +36,7 @@ class Painted(Widget):
 
     def __init__(self, styles: Styles, *, id: str | None = None) -> None:
         super().__init__(id=id)
+        self.ink: Pen | None = None
         self._role = styles
         self._lines: tuple[Line, ...] = ()
         self._grid: list[Cells] = []
@@ -48,14 +60,13 @@ class Painted(Widget):
         if len(old) != len(grid) or (old and grid and len(old[0]) != len(grid[0])):
             self.repaint()
             return sum(map(len, grid))
-        regions: list[Region] = []
+        runs: list[tuple[int, int, int]] = []
         for y, (before, after) in enumerate(zip(old, grid, strict=True)):
             run = None if before is after else changed(before, after)
             if run is not None:
-                regions.append(Region(run[0], y, run[1] - run[0], 1))
-        if regions:
-            self.refresh(*regions)
-        return sum(region.width for region in regions)
+                runs.append((y, *run))
+        self._send(runs)
+        return sum(end - start for _, start, end in runs)
 
     def repaint(self) -> None:
         """Send all of it again: the theme changed, or the size."""
@@ -68,6 +79,18 @@ class Painted(Widget):
             cells = (*cells[:width], *[BLANK] * (width - len(cells)))
         segments = [Segment(text, self._role(style)) for text, style in spans(cells)]
         return Strip(segments, width)
+
+    def _send(self, runs: Sequence[tuple[int, int, int]]) -> None:
+        """Line, first column and the one after the last of what changed."""
+        if not runs:
+            return
+        at = self.region
+        if self.ink is not None and self.ink.open and at.size == (len(self._grid[0]), len(self._grid)):
+            for y, start, end in runs:
+                self.ink.put(self, at.x + start, at.y + y, self._grid[y][start:end])
+            self._styles_cache.clear()  # what Textual has rendered is no longer what stands there
+        else:
+            self.refresh(*(Region(start, y, end - start, 1) for y, start, end in runs))
 
     def _unchanged(self, y: int, line: Line, width: int) -> bool:
         return y < len(self._lines) and self._lines[y] == line and len(self._grid[y]) == width

@@ -12,6 +12,7 @@ from decodetop.core.state import State
 from decodetop.findings import Finding, evaluate
 from decodetop_tui.cells import BLANK, Cells
 from decodetop_tui.headline import Situation, findings_line, footer_line, toast_line, top_line
+from decodetop_tui.ink import Ink
 from decodetop_tui.layout import Plan, Rect, Want, arrange
 from decodetop_tui.painted import Painted, Styles
 from decodetop_tui.pane import Pane, PaneModule
@@ -25,6 +26,7 @@ class Stage:
         self.top = Painted(styles, id="top")
         self.found = Painted(styles, id="findings")
         self.footer = Painted(styles, id="footer")
+        self.ink: Ink | None = None
         self._rects: dict[Widget, Rect | None] = {}
         self._wants: dict[tuple[str, int], Want] = {}
         self._findings: tuple[object, tuple[Finding, ...]] = (None, ())
@@ -44,6 +46,8 @@ class Stage:
             return self._grown(name, width, self.panes[name].want(state, width))
 
         plan = arrange(size.width, size.height, want, focused, zoomed)
+        if self.ink is not None:
+            self.ink.begin(still=self._stands(plan))
         for name, pane in self.panes.items():
             place = plan.panes.get(name)
             self._put(pane, None if place is None else place.rect)
@@ -92,6 +96,19 @@ class Stage:
         grown = Want(max(now.least, before.least), max(now.wanted, before.wanted))
         self._wants[name, width] = grown
         return grown
+
+    def use_ink(self, ink: Ink) -> None:
+        """From now on what only changes its text goes to the terminal without Textual."""
+        self.ink = ink
+        for widget in self.widgets:
+            widget.ink = ink
+
+    def _stands(self, plan: Plan) -> bool:
+        """Whether every widget stands where it was put before."""
+        places = {pane: plan.panes.get(name) for name, pane in self.panes.items()}
+        rects: dict[Widget, Rect | None] = {pane: place.rect if place else None for pane, place in places.items()}
+        rects |= {self.top: plan.top, self.found: plan.findings, self.footer: plan.footer}
+        return all(self._rects.get(widget, ...) == rect for widget, rect in rects.items())
 
     def _put(self, widget: Widget, rect: Rect | None) -> None:
         """Textual lays out again at every style that is set: set them only when something moved."""

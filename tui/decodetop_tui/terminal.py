@@ -10,7 +10,7 @@ import signal
 import sys
 import termios
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import FrameType
 from typing import Any
@@ -20,13 +20,15 @@ from textual.message import Message
 
 from decodetop.errors import UsageError
 from decodetop_tui.keyboard import Keyboard
-from decodetop_tui.thrift import Thrift
+from decodetop_tui.thrift import Cell, Thrift
 
 LEAVE_S = 0.8
 """After a signal the terminal is restored and the process gone within this, even when the line hangs."""
 
 DOUBTED_WRITES = 12
 """After a change of size so many writes (a frame is about three) are sent whole."""
+
+_FRAME_START, _FRAME_END = "\x1b[?2026h", "\x1b[?2026l"
 
 _RESTORE = (
     "\x1b[?2026l\x1b[<u\x1b[?2004l\x1b[?1000l\x1b[?1003l\x1b[?1006l\x1b[?1004l\x1b[?7h\x1b[0m\x1b[?25h\x1b[?1049l"
@@ -60,6 +62,20 @@ class Terminal(LinuxDriver):
             text += f"\x1bPtmux;{data.replace(chr(27), chr(27) * 2)}\x1b\\"
         if text:
             super().write(text)
+
+    @property
+    def sure(self) -> bool:
+        """It is ours, and what it shows is known: its size has not changed just now."""
+        self._watch_size()
+        return not self._away and self._doubt == 0
+
+    def send(self, changes: Sequence[tuple[int, int, Sequence[Cell]]], *, at_once: bool) -> None:
+        """Show cells at places (column, line), as one frame if the terminal can."""
+        for x, y, cells in changes:
+            self.thrift.put(x, y, cells)
+        text = self.thrift.difference()
+        if text:
+            super().write(f"{_FRAME_START}{text}{_FRAME_END}" if at_once else text)
 
     def run_input_thread(self) -> None:
         """Read until told to end; with the terminal gone there is nothing more to read."""

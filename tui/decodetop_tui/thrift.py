@@ -8,6 +8,8 @@ is on the screen, and writes the difference, with a colour only where the colour
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from rich.cells import get_character_cell_size
@@ -86,11 +88,11 @@ class Thrift:
             elif token["control"] == "\n":
                 self._at = (0, self._at[1] + 1)
             else:
-                out.append(self._difference())
+                out.append(self.difference())
                 out.append(token["control"])
                 if not _HARMLESS.fullmatch(token["control"]):
                     self.forget()
-        out.append(self._difference())
+        out.append(self.difference())
         if moved and self._at != (0, 0) and self._at != self._cursor:
             # where an input method opens its window; the top left corner is where Textual parks it
             out.append(_jump(*self._at))
@@ -110,13 +112,12 @@ class Thrift:
     def _put(self, text: str) -> None:
         """Write at the current place; what is off the screen is lost, as it is on a terminal that does not wrap."""
         x, y = self._at
-        style = self._style
-        cells: list[Cell | None]
-        if text.isascii():
-            cells = [Cell(char, style) for char in text]
-        else:
-            cells = _wide(text, style)
+        cells = _plain(text, self._style) if text.isascii() else _wide(text, self._style)
         self._at = (x + len(cells), y)
+        self.put(x, y, cells)
+
+    def put(self, x: int, y: int, cells: Sequence[Cell | None]) -> None:
+        """These cells shall stand there; `difference` then says how."""
         if not 0 <= y < self._height or x >= self._width:
             return
         cells = cells[: self._width - x]
@@ -131,7 +132,8 @@ class Thrift:
         low, high = self._touched.get(y, (x, end))
         self._touched[y] = (min(low, x), max(high, end))
 
-    def _difference(self) -> str:
+    def difference(self) -> str:
+        """What the terminal must be told to show what was put."""
         out: list[str] = []
         for y in sorted(self._touched):
             low, high = self._touched[y]
@@ -168,7 +170,8 @@ class Thrift:
                 out.extend(cell.text for cell in between if cell is not None)
                 self._cursor = (x, y)
                 return
-        out.append(_jump(x, y))
+        right = x - self._cursor[0] if self._cursor is not None and self._cursor[1] == y else 0
+        out.append(f"\x1b[{right}C" if right > 0 else _jump(x, y))
         self._cursor = (x, y)
 
     def _send(self, out: list[str], x: int, y: int) -> int:
@@ -176,7 +179,7 @@ class Thrift:
         cell = self._wanted[y][x]
         assert cell is not None
         if cell.style != self._pen:
-            out.append(f"\x1b[0;{cell.style}m" if cell.style else "\x1b[0m")
+            out.append(_turn(self._pen, cell.style))
             self._pen = cell.style
         out.append(cell.text)
         shown = self._shown[y]
@@ -202,12 +205,46 @@ class Thrift:
                 shown[after] = None
 
 
+@lru_cache(maxsize=512)
+def _turn(pen: str | None, style: str) -> str:
+    """From one set of colours to another: only what differs, where nothing has to be taken away."""
+    if pen is None or not style:
+        return f"\x1b[0;{style}m" if style else "\x1b[0m"
+    (old, old_front, old_back), (new, front, back) = _parts(pen), _parts(style)
+    if not old <= new or (old_front and not front) or (old_back and not back):
+        return f"\x1b[0;{style}m"
+    changes = [*sorted(new - old), *([front] if front != old_front else []), *([back] if back != old_back else [])]
+    return f"\x1b[{';'.join(changes)}m" if changes else ""
+
+
+def _parts(style: str) -> tuple[frozenset[str], str, str]:
+    """Attributes, colour of the text, colour behind it; of several the last."""
+    words, attributes, front, back = style.split(";") if style else [], set(), "", ""
+    while words:
+        word = words.pop(0)
+        if word in ("38", "48"):
+            taken = 2 if words[:1] == ["5"] else 4
+            word, words = ";".join([word, *words[:taken]]), words[taken:]
+        if word.startswith(("3", "9")) and len(word) > 1:
+            front = word
+        elif word.startswith(("4", "10")) and len(word) > 1:
+            back = word
+        else:
+            attributes.add(word)
+    return frozenset(attributes), front, back
+
+
 def _is_wide(cell: Cell) -> bool:
     return not cell.text.isascii() and get_character_cell_size(cell.text[:1]) == 2
 
 
 def _jump(x: int, y: int) -> str:
     return f"\x1b[{y + 1};{x + 1}H"
+
+
+@lru_cache(maxsize=2048)
+def _plain(text: str, style: str) -> tuple[Cell, ...]:
+    return tuple([Cell(char, style) for char in text])
 
 
 def _wide(text: str, style: str) -> list[Cell | None]:

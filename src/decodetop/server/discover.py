@@ -26,6 +26,7 @@ from decodetop.server.processes import (
     roots,
     url_of,
 )
+from decodetop.server.proctable import ProcTable
 from decodetop.server.reading import Engine, ServerProcess
 from decodetop.server.redact import learn, redact
 
@@ -63,11 +64,11 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
 class Proc:
     """What is read of single processes, so that tests can stand in for it. Every call may raise psutil.Error."""
 
+    def __init__(self) -> None:
+        self._table = ProcTable()
+
     def all(self) -> Iterable[Process]:
-        for process in psutil.process_iter(["pid", "ppid", "cmdline", "create_time"]):
-            info = process.info
-            argv = tuple(word for word in info["cmdline"] or () if word)
-            yield Process(pid=info["pid"], ppid=info["ppid"] or 0, argv=argv, created_s=info["create_time"] or 0.0)
+        return self._table.look()
 
     def sockets(self, pid: int) -> Sequence[Socket]:
         seen = psutil.Process(pid).net_connections("tcp")
@@ -93,12 +94,14 @@ class Proc:
         addresses = {one.address.partition("%")[0].lower() for all in psutil.net_if_addrs().values() for one in all}
         return frozenset(addresses | {"0.0.0.0", socket.gethostname().lower()})
 
-    def tunnels(self) -> frozenset[int]:
-        pids = {p.pid for p in psutil.process_iter(["name"]) if (p.info["name"] or "") in TUNNELS}
+    def tunnels(self, processes: Iterable[Process]) -> frozenset[int]:
+        """The ports that such programs among `processes` listen on."""
         ports: set[int] = set()
-        for pid in pids:
+        for process in processes:
+            if process.program not in TUNNELS:
+                continue
             try:
-                ports.update(port for _, port in self.sockets(pid))
+                ports.update(port for _, port in self.sockets(process.pid))
             except (psutil.Error, OSError):
                 continue
         return frozenset(ports)
@@ -111,7 +114,7 @@ def scan(proc: Proc, named: Sequence[str] = ()) -> Scan:
     seen = Scan(found=found, processes=len(processes), hosts=proc.hosts())
     owned = {host_port(one.endpoint)[1] for one in found}
     if any(is_local(endpoint, seen) and host_port(endpoint)[1] not in owned for endpoint in named):
-        seen = msgspec.structs.replace(seen, tunnels=proc.tunnels())
+        seen = msgspec.structs.replace(seen, tunnels=proc.tunnels(processes))
     return seen
 
 

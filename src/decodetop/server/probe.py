@@ -28,6 +28,7 @@ WAIT_S = 0.8
 """How long a reading waits for the slowest server; a slower one is shown as it was, and goes on by itself."""
 GONE_S = 60.0
 """How long a server whose process ended stays listed while another one is up."""
+CONNECT_S = 1.0
 NOT_A_SERVER_S = 300.0
 """How long a usual port where something else answers is left alone."""
 
@@ -183,6 +184,8 @@ class ServerProbe:
             endpoint = f"http://127.0.0.1:{port}"
             if endpoint in self._watches or self._not_servers.get(endpoint, 0) > now_ns:
                 continue
+            if not await self._open("127.0.0.1", port):
+                continue
             watch = self._watch(endpoint, explicit=False)
             self._place(watch)
             await watch.poll()
@@ -192,6 +195,18 @@ class ServerProbe:
             if watch.server.status != "down":
                 self._not_servers[endpoint] = now_ns + int(NOT_A_SERVER_S * SECOND_NS)
             await watch.close()
+
+    async def _open(self, address: str, port: int) -> bool:
+        """Whether somebody listens: a tenth of what it costs to ask over HTTP."""
+        try:
+            _, writer = await within(self._clock, CONNECT_S, asyncio.open_connection(address, port))
+        except Late as late:
+            late.task.cancel()
+            return False
+        except OSError:
+            return False
+        writer.close()
+        return True
 
     async def _drop_gone(self) -> None:
         now_ns = self._clock.now_ns()

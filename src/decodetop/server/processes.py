@@ -20,12 +20,13 @@ Socket = tuple[str, int]
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """`argv` without the empty words that a retitled process carries."""
+    """`argv` without the empty words that a retitled process carries; `program` is what the kernel calls it."""
 
     pid: int
     ppid: int
     argv: tuple[str, ...]
     created_s: float = 0.0
+    program: str = ""
 
 
 class Root(msgspec.Struct, frozen=True, kw_only=True):

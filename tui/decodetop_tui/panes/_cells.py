@@ -14,7 +14,7 @@ _SELECTORS = "\ufe0e\ufe0f"  # variation selectors: terminals disagree on the wi
 
 def clean(text: str) -> str:
     """One printable line: line breaks and tabs become spaces, other controls and bidi marks a middle dot."""
-    if text.isprintable() and not any(mark in text for mark in _SELECTORS):
+    if text.isprintable() and (text.isascii() or not any(mark in text for mark in _SELECTORS)):
         return text
     text = "".join(" " if char.isspace() else char for char in text)
     return "".join(char if char.isprintable() else "·" for char in text if char not in _SELECTORS)
