@@ -120,10 +120,15 @@ def complain(message: str, hint: str = "") -> None:
         tell(f"  hint: {hint}")
 
 
+def ask(words: str) -> str:
+    """What the operator answers, in one line."""
+    print(f"{harmless(words)} ", end="", file=sys.stderr, flush=True)
+    return " ".join(sys.stdin.readline().split())
+
+
 def agreed() -> bool:
     """Whether the operator answers yes."""
-    print("Go on? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return ask("Go on? [y/N]").lower() in ("y", "yes")
 
 
 class Meter:

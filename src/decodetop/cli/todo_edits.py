@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Mapping
 
+from decodetop.cli.common import ask
 from decodetop.core.regular import named_path, read_text, size_words, why
 from decodetop.errors import DataError, UsageError
 from decodetop.todo import formats, model
@@ -132,8 +133,7 @@ def ask_why(args: argparse.Namespace, store: TodoStore) -> None:
     document = store.read()
     item = model.item_of(document, find(document, args.id))
     if not model.says_what_came(item):
-        print(f"why is it {STATUS_WORDS[args.action]}? ", end="", file=sys.stderr, flush=True)
-        args.why = " ".join(sys.stdin.readline().split()) or None
+        args.why = ask(f"why is it {STATUS_WORDS[args.action]}?") or None
 
 
 def advice(args: argparse.Namespace, document: Document, ids: list[str]) -> list[str]:
