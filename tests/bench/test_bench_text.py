@@ -104,3 +104,17 @@ def test_the_servers_own_counts_stand_beside_ours() -> None:
     assert "its counts  2,048 tokens, 8 requests, TTFT 51.2 ms, ITL 19.3 ms" in lines
     assert "energy      2.00 J per output token on the GPUs" in lines
     assert "GPU 0: SM 1,980 MHz, 480 W, – °C, 9 samples" in lines
+
+
+def test_gpus_that_did_the_same_share_a_line() -> None:
+    spans = [GpuSpan(index=at, n=5, sm_clock_mhz_mean=1980.0, power_w_mean=watts) for at, watts in enumerate((1, 2, 1))]
+    lines = text.gpu_lines(spans)
+    assert [line.partition(":")[0] for line in lines] == ["GPU 0,2", "GPU 1"]
+    assert lines[1] == text.gpu_line(spans[1])
+
+
+def test_gates_of_the_report_stand_in_a_table_with_their_run() -> None:
+    gate = Gate(name="clock | drop", severity="suspect", detail="SM clock fell")
+    run = msgspec.structs.replace(states.run(4, 51.7, 19.3), gates=(gate,))
+    assert text.markdown_gates([run])[-1] == "| #4 | suspect | clock \\| drop | SM clock fell |"
+    assert "no self-check" in text.markdown_gates([states.run(4, 51.7, 19.3)])[-1]

@@ -192,3 +192,15 @@ def readings() -> st.SearchStrategy[GpuReading]:
 def test_any_reading_has_words_within_80_columns(reading: GpuReading) -> None:
     assert all(len(line) <= 80 and "\n" not in line for line in text.lines(reading, 10**9))
     assert all("\n" not in line for line in text.markdown(reading, 10**9))
+
+
+def test_paths_of_one_kind_are_said_once() -> None:
+    def links(paths: dict[tuple[int, int], Any]) -> GpuReading:
+        found = tuple(Link(a=a, b=b, path=path) for (a, b), path in paths.items())
+        return GpuReading(gpus=tuple(Gpu(index=at) for at in range(3)), links=found)
+
+    alike = links({(0, 1): "nvlink", (0, 2): "nvlink", (1, 2): "nvlink"})
+    assert text.link_words(alike) == ["NVLink: all pairs"]
+    mixed = links({(0, 1): "nvlink", (0, 2): "sockets", (1, 2): "sockets"})
+    assert text.link_words(mixed) == ["NVLink: 0-1", "across CPU sockets: 0-2, 1-2"]
+    assert text.link_words(links({(0, 1): "nvlink"})) == ["NVLink: 0-1"], "two of three pairs are not known"

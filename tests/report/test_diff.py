@@ -74,7 +74,7 @@ def test_the_words_say_what_an_afternoon_did() -> None:
         "    ~ output: 51.7 -> 103.4 tok/s (+100 %)",
         "  newest, c1 -> c2",
         "    ~ idle: 58,700 -> 1,000 us (-98 %)",
-        "    ~ period: 63,700 -> 6,000 us (-91 %)",
+        "    ~ profiled step: 63,700 -> 6,000 us (-91 %)",
         "  - suspect: CUDA graphs are off: 1 running; every kernel is launched by the CPU",
     ):
         assert line in out, f"{line}\n{text}"

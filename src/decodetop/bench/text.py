@@ -126,6 +126,15 @@ def gpu_line(span: GpuSpan) -> str:
     return f"{', '.join(parts)}, {span.n} samples"
 
 
+def gpu_lines(spans: Sequence[GpuSpan]) -> list[str]:
+    """As `gpu_line`; GPUs of which the same is to be said share a line: `GPU 0,1,2: ...`."""
+    said: dict[str, list[str]] = {}
+    for span in spans:
+        _, _, words = gpu_line(span).partition(": ")
+        said.setdefault(words, []).append(str(span.index))
+    return [f"GPU {','.join(indices)}: {words}" for words, indices in said.items()]
+
+
 def client_line(run: Run) -> str:
     """How the load generator itself did."""
     client = run.client
@@ -303,6 +312,6 @@ def _newest(run: Run) -> list[str]:
     if run.environment.server is not None:
         facts.append(f"the server's own counts: {server_line(run.environment.server)}")
     facts.append(f"client: {client_line(run)}")
-    facts += [gpu_line(span) for span in run.environment.gpus]
+    facts += gpu_lines(run.environment.gpus)
     facts += [f"{error.count} x {error.kind}: {error.example}" for error in run.requests.errors]
     return [*found, "", *(f"- {escape(fact)}" for fact in facts)]

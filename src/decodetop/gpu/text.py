@@ -127,10 +127,12 @@ def lines(reading: GpuReading, now_ns: int | None = None) -> list[str]:
 
 
 def link_words(reading: GpuReading) -> list[str]:
-    """`NVLink: 0-1, 2-3`, one entry per kind of path."""
+    """`NVLink: 0-1, 2-3`, one entry per kind of path; `all pairs` where more than one pair is of the same kind."""
     kinds: dict[str, list[str]] = {}
     for link in reading.links:
         kinds.setdefault(_PATHS[link.path], []).append(f"{link.a}-{link.b}")
+    if len(kinds) == 1 and len(reading.links) == len(reading.gpus) * (len(reading.gpus) - 1) // 2 > 1:
+        return [f"{next(iter(kinds))}: all pairs"]
     return [f"{kind}: {', '.join(pairs)}" for kind, pairs in kinds.items()]
 
 
@@ -173,15 +175,16 @@ def _notes(gpu: Gpu, now_ns: int | None) -> list[str]:
 
 
 def _headline(reading: GpuReading) -> str:
-    return "   ".join(_head_parts(reading))
+    parts = _head_parts(reading)
+    if reading.calls is not None and reading.took_ms is not None:
+        parts.append(f"read with {reading.calls} NVML calls in {reading.took_ms:.1f} ms")
+    return "   ".join(parts)
 
 
 def _head_parts(reading: GpuReading) -> list[str]:
     count = len(reading.gpus)
     parts = [f"{count} GPU{'' if count == 1 else 's'}", f"driver {reading.driver_version or UNKNOWN}"]
     parts.append(f"CUDA {reading.cuda_version or UNKNOWN}")
-    if reading.calls is not None and reading.took_ms is not None:
-        parts.append(f"read with {reading.calls} NVML calls in {reading.took_ms:.1f} ms")
     return parts
 
 

@@ -104,7 +104,9 @@ class FindingFact(Fact, frozen=True, kw_only=True):
 
 
 class FloorFact(Fact, frozen=True, kw_only=True):
-    """Times are of a step."""
+    """Times are of a step; the sentence repeats them."""
+
+    quiet = frozenset({"sentence"})
 
     what: str
     t_phys_ms: float

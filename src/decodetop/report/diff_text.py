@@ -21,6 +21,14 @@ TITLES = {
     "checklist": "Checklist",
 }
 _ONE_OF = {"attempts": "attempt", "gates": "gate", "moves": "move", "blocked_by": "blocked by"}
+_NAMES = {
+    "t_phys_ms": "bound",
+    "t_prac_ms": "practice",
+    "t_meas_ms": "measured step",
+    "period_us": "profiled step",
+    "output_tok_s": "output",
+    "what": "of",
+}
 _UNITS = {"_ms": "ms", "_us": "us", "_bytes": "GiB", "_mhz": "MHz", "_w": "W", "_tok_s": "tok/s"}
 
 
@@ -60,13 +68,15 @@ def _line(change: Change) -> str:
 
 def _name(field: str) -> str:
     """`tpot` of `tpot_ms`: the unit goes behind the figure."""
+    if field in _NAMES:
+        return _NAMES[field]
     where, _, leaf = field.rpartition(".")
     outer = {"asked": "flag asked for", "in_force": "flag in force", "kinds_us": ""}.get(where, where)
     if where in ("asked", "in_force"):
         return f"{outer} {plain(leaf)}"
     if leaf.endswith(("_ms", "_us", "_bytes", "_mhz", "_w")):
         leaf = leaf.rpartition("_")[0]
-    return f"{outer} {plain(leaf.removesuffix('_tok_s').replace('_', ' '))}".strip()
+    return f"{outer} {plain(leaf.replace('_', ' '))}".strip()
 
 
 def _unit(change: Change) -> str:

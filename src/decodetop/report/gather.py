@@ -35,6 +35,9 @@ from decodetop.server.redact import redact_text
 from decodetop.steps.reading import Capture, StepsReading
 from decodetop.todo.reading import Attempt, Evidence, Todo, TodoReading
 
+PLACES = 4
+"""Of a figure: what a machine's arithmetic adds behind them is no fact."""
+
 
 def snapshot(story: Story) -> Snapshot:
     state = story.state
@@ -116,10 +119,10 @@ def _floor(report: FloorReport) -> FloorFact:
     verdict = report.verdict
     return FloorFact(
         what=f"{report.model.family}, {report.hardware.name}, {floor_text.plan_words(report)}",
-        t_phys_ms=report.t_phys_ms,
-        t_prac_ms=report.t_prac_ms,
-        t_meas_ms=report.t_meas_ms,
-        accept_length=report.plan.accept_length,
+        t_phys_ms=round(report.t_phys_ms, PLACES),
+        t_prac_ms=round(report.t_prac_ms, PLACES),
+        t_meas_ms=_figure(report.t_meas_ms),
+        accept_length=_figure(report.plan.accept_length),
         verdict=verdict.id if verdict is not None else None,
         confidence=verdict.confidence if verdict is not None else None,
         sentence=verdict.sentence if verdict is not None else None,
@@ -138,16 +141,16 @@ def _capture(capture: Capture, sha256: str) -> CaptureFact:
         engine=report.engine,
         ranks=len(report.ranks),
         batch=rank.batches[0].batch_size if rank is not None and rank.batches else None,
-        itl_ms=report.itl_ms,
+        itl_ms=_figure(report.itl_ms),
         period_us=period.representative if period is not None else None,
-        kinds_us={kind: us for kind, us in rank.kinds_us.items() if us} if rank is not None else {},
+        kinds_us={kind: round(us, PLACES) for kind, us in rank.kinds_us.items() if us} if rank is not None else {},
     )
 
 
 def _run(run: Run, sha256: str) -> RunFact:
     metrics = run.metrics
     means = {
-        name: value.mean if value is not None else None
+        name: _figure(value.mean) if value is not None else None
         for name, value in (("ttft_ms", metrics.ttft_ms), ("itl_ms", metrics.itl_ms), ("tpot_ms", metrics.tpot_ms))
     }
     return RunFact(
@@ -161,9 +164,9 @@ def _run(run: Run, sha256: str) -> RunFact:
         state=bench_text.state(run),
         ok=run.requests.ok,
         failed=run.requests.failed,
-        output_tok_s=metrics.output_tok_s,
-        icl_p99_ms=metrics.icl_ms.p99 if metrics.icl_ms is not None else None,
-        accept_length=metrics.accept_length,
+        output_tok_s=_figure(metrics.output_tok_s),
+        icl_p99_ms=_figure(metrics.icl_ms.p99) if metrics.icl_ms is not None else None,
+        accept_length=_figure(metrics.accept_length),
         gates=tuple(f"{gate.severity}: {gate.name}" for gate in run.gates),
         words=bench_text.one_line(run),
         **means,
@@ -187,3 +190,7 @@ def _attempt(attempt: Attempt) -> AttemptFact:
 
 def _evidence(evidence: Evidence) -> str:
     return f"{evidence.kind} {evidence.ref}" + (f": {evidence.summary}" if evidence.summary else "")
+
+
+def _figure(value: float | None) -> float | None:
+    return None if value is None else round(value, PLACES)

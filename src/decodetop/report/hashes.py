@@ -6,11 +6,12 @@ import hashlib
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from decodetop.bench.reading import BenchReading, Run
 from decodetop.core.state import State
 from decodetop.floor.reading import FloorReading
-from decodetop.steps.reading import StepsReading
+from decodetop.steps.reading import StepsReading, StepsReport
 from decodetop.todo.reading import TodoReading
 
 DIGITS = 16
@@ -28,17 +29,22 @@ def hashes_of(state: State) -> Hashes:
     todo, bench = state.last("todo", TodoReading), state.last("bench", BenchReading)
     steps, floor = state.last("steps", StepsReading), state.last("floor", FloorReading)
     runs = {run.id: of(_lasting(run)) for run in bench.runs} if bench is not None else {}
-    captures = {one.id: of(one.report) for one in steps.captures} if steps is not None else {}
+    captures = {one.id: of(_placeless(one.report)) for one in steps.captures} if steps is not None else {}
     whole: dict[str, str] = {}
     if todo is not None:
         whole["checklist"] = of((todo.title, todo.todos))
     if floor is not None and floor.report is not None:
-        whole["floor"] = of(floor.report)
+        whole["floor"] = of(replace(floor.report, model=replace(floor.report.model, path="")))
     if runs:
         whole["runs"] = of(list(runs.values()))
     if captures:
         whole["captures"] = of(list(captures.values()))
     return Hashes(whole, runs, captures)
+
+
+def _placeless(report: StepsReport) -> StepsReport:
+    """The same traces in another folder are the same evidence."""
+    return replace(report, ranks=tuple(replace(rank, file=rank.file.rpartition("/")[2]) for rank in report.ranks))
 
 
 def of(value: Any) -> str:
@@ -47,5 +53,4 @@ def of(value: Any) -> str:
 
 def _lasting(run: Run) -> Run:
     """Without what the lane leaves out of older runs."""
-    environment = msgspec.structs.replace(run.environment, flags={}, command=())
-    return msgspec.structs.replace(run, environment=environment)
+    return replace(run, environment=replace(run.environment, flags={}, command=()))

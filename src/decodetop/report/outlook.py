@@ -34,7 +34,7 @@ def following(story: Story) -> list[str]:
     listed = {one.content for one in todos}
     moves = floor.report.moves if floor is not None and floor.report is not None else ()
     fresh = [move for move in moves if not any(words.startswith(f"{move.title}:") for words in listed)]
-    rows += [f"{escape(floor_text.move_line(move))} (a move, not in the checklist)" for move in fresh]
+    rows += [f"{escape(floor_text.move_line(move))} (offered by the floor; not in the checklist)" for move in fresh]
     lines = [f"{at}. {row}" for at, row in enumerate(rows, 1)]
     return ["## What is next", "", *(lines or ["Nothing is open."])]
 
@@ -44,7 +44,7 @@ def _verdict(story: Story) -> list[tuple[str, str]]:
     verdict = floor.report.verdict if floor is not None and floor.report is not None else None
     if verdict is None:
         return []
-    return [("Verdict", f"{floor_text.VERDICTS[verdict.id]} ({verdict.confidence} confidence): {verdict.sentence}")]
+    return [("Verdict", f"{verdict.sentence} ({verdict.confidence} confidence)")]
 
 
 def _measured(story: Story) -> list[tuple[str, str]]:
@@ -81,7 +81,8 @@ def _step(story: Story) -> list[tuple[str, str]]:
     shown = [rank for rank in map(_rank, steps.captures if steps is not None else ()) if rank is not None]
     if not shown:
         return []
-    return [("Step", _largest(shown[0]))]
+    now = _largest(shown[0])
+    return [("Step", f"{now}; {_before(shown[1], shown[0])}" if len(shown) > 1 else now)]
 
 
 def _rank(capture: Capture) -> RankSteps | None:
@@ -90,11 +91,25 @@ def _rank(capture: Capture) -> RankSteps | None:
 
 def _largest(rank: RankSteps) -> str:
     """`copy is 64.6 of 93.6 ms of the profiled step (69 %)`."""
+    kind = _largest_kind(rank)
+    return f"{kind.replace('_', ' ')} is {_of_period(rank, kind)}"
+
+
+def _before(before: RankSteps, now: RankSteps) -> str:
+    """`in the capture before 64.6 of 93.6 ms (69 %)`, of the kind that is largest now."""
+    kind = _largest_kind(now)
+    return f"in the capture before it was {_of_period(before, kind)}"
+
+
+def _largest_kind(rank: RankSteps) -> str:
+    return max(rank.kinds_us, key=lambda kind: rank.kinds_us[kind])
+
+
+def _of_period(rank: RankSteps, kind: str) -> str:
     assert rank.period_us is not None
-    kind, us = max(rank.kinds_us.items(), key=lambda item: item[1])
-    period = rank.period_us.representative
+    us, period = rank.kinds_us.get(kind, 0.0), rank.period_us.representative
     share = f"{100 * us / period:.0f} %" if period else UNKNOWN
-    return f"{kind.replace('_', ' ')} is {us / 1e3:.1f} of {period / 1e3:.1f} ms of the profiled step ({share})"
+    return f"{us / 1e3:.1f} of {period / 1e3:.1f} ms of the profiled step ({share})"
 
 
 def _findings(story: Story) -> list[tuple[str, str]]:
@@ -108,7 +123,8 @@ def _checklist(story: Story) -> list[tuple[str, str]]:
         return []
     tried = [attempt for one in todo.todos for attempt in one.attempts]
     failed = sum(attempt.outcome in ("failed", "regressed", "no change") for attempt in tried)
-    attempts = f"; {len(tried)} attempts, {failed} of them without success" if tried else ""
+    count = "1 attempt" if len(tried) == 1 else f"{len(tried)} attempts"
+    attempts = f"; {count}, {failed} without success" if tried else ""
     return [("Checklist", f"{todo_text.counts(todo)}{attempts}")]
 
 
