@@ -171,7 +171,7 @@ async def test_a_pipe_that_ended_leaves_dim_figures_with_their_age() -> None:
         await d.pilot.pause()
         text = "\n".join(d.screen())
         assert "pipe ended 42 s ago: restart decodetop" in text
-        for pane in d.face.panes.values():
+        for pane in (d.face.panes[name] for name in NAMES):
             assert "old" in "".join(span.text for span in pane.lines[0]), pane.pane_name
             styles = {span.style for line in pane.lines[1:] for span in line if span.text.strip("│▌ ")}
             assert {style.removeprefix("cursor:") for style in styles} <= {"dim"}, pane.pane_name

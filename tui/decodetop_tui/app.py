@@ -1,4 +1,4 @@
-"""The way in: the six panes, and one session of the screen from start to end."""
+"""The way in: the six panes and the floor's page, and one session of the screen from start to end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decodetop.errors import DecodetopError
 from decodetop_tui import keymap, keys, terminal, theme
 from decodetop_tui.face import Face, theme_folder
 from decodetop_tui.pane import PaneModule
-from decodetop_tui.panes import bench, gpu, host, server, steps, todo
+from decodetop_tui.panes import bench, floor, gpu, host, server, steps, todo
 
 PANES: Mapping[str, PaneModule] = {
     "gpu": gpu,
@@ -23,6 +23,7 @@ PANES: Mapping[str, PaneModule] = {
     "bench": bench,
     "steps": steps,
     "host": host,
+    "floor": floor,
 }
 
 STOP_S = 3.0

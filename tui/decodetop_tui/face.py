@@ -16,6 +16,7 @@ from decodetop.config import Settings, default_config_path
 from decodetop.core.clock import Clock
 from decodetop.core.sample import Command, Notice
 from decodetop.core.state import State
+from decodetop.floor.reading import WhatIf
 from decodetop_tui import keyboard, keymap, keys, terminal, theme
 from decodetop_tui.acts.leave import at_stake
 from decodetop_tui.feed import FRAMES_PER_SECOND, FeedLike, Lookout
@@ -72,6 +73,10 @@ class Face(App[int], inherit_bindings=False):
         self.piped = piped
         self.focused_name = NAMES[0]
         self.zoomed = False
+        self._below = (NAMES[0], False)
+        """Where a page was opened from: the pane in focus, and whether it was zoomed."""
+        self.what_if: WhatIf | None = None
+        """The what-if asked for last."""
         self.factor = 1.0
         self.replay_speed = 1.0
         self.trace_folder = str(Path.cwd())
@@ -123,11 +128,27 @@ class Face(App[int], inherit_bindings=False):
         else:
             action.run(self)
 
+    @property
+    def pane_below(self) -> str:
+        """The pane of the dashboard in focus, also while a page is open over it."""
+        return self.focused_name if self.focused_name in NAMES else self._below[0]
+
     def focus_pane(self, name: str) -> None:
+        """A pane of the dashboard; or a page over it, which has the whole screen."""
+        was_page, is_page = self.focused_name not in NAMES, name not in NAMES
+        if is_page and not was_page:
+            self._below = (self.focused_name, self.zoomed)
+            self.zoomed = True
+        elif was_page and not is_page:
+            self.zoomed = self._below[1]
         self.focused_name = name
         self.draw()
 
     def set_zoom(self, zoomed: bool) -> None:
+        """A page that is not zoomed is closed."""
+        if not zoomed and self.focused_name not in NAMES:
+            self.focus_pane(self._below[0])
+            return
         self.zoomed = zoomed
         self.draw()
 

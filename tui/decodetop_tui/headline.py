@@ -11,11 +11,16 @@ from decodetop.core.clock import SECOND_NS
 from decodetop.core.source import RecordReading, ReplayReading
 from decodetop.core.state import State
 from decodetop.findings.reading import Finding
+from decodetop.floor.reading import FloorReading, Verdict
+from decodetop.floor.text import VERDICTS
 from decodetop.server.reading import ENGINE_NAMES, Server, ServerReading
 from decodetop_tui.cells import width_of
 from decodetop_tui.paint import Line, Span
+from decodetop_tui.panes._stepfloor import verdict_style
 
 GAP = 2
+LEAST = 40
+"""Cells a finding keeps beside a verdict."""
 
 
 class Situation(NamedTuple):
@@ -50,6 +55,9 @@ def findings_line(state: State, findings: Sequence[Finding], width: int) -> Line
         failing = _failing_line(state, width)
         if failing is not None:
             return failing
+        if (verdict := verdict_of(state)) is not None:
+            said = (Span("◆ ", verdict_style(verdict)), Span(verdict.sentence, verdict_style(verdict)))
+            return _cut(said, width)
         looked = any(state.lane(source).last is not None for source in ("gpu", "server", "host"))
         return (Span("no findings" if looked else "looking around ...", "dim"),)
     order = ("invalid", "suspect", "info")
@@ -60,11 +68,23 @@ def findings_line(state: State, findings: Sequence[Finding], width: int) -> Line
     line: Line = (Span("▲ ", style), Span(worst.title, style))
     if worst.evidence:
         line = (*line, Span(f": {worst.evidence}"))
-    tail: Line = (Span(f"since {since}  ", "dim"), count)
+    verdict = verdict_of(state)
+    judged = () if verdict is None else (Span(f"◆ {VERDICTS[verdict.id]}", verdict_style(verdict)), Span("  "))
+    # what tells less goes first: the time, then the end of the evidence, then the verdict
+    tail: Line = (Span(f"since {since}  ", "dim"), *judged, count)
     if width_of(line) + GAP + width_of(tail) > width:
-        tail = (count,)  # the number tells more than the time
+        tail = (*judged, count)
+    if judged and width_of(tail) + GAP + LEAST > width:
+        tail = (count,)
     line = _cut(line, max(12, width - GAP - width_of(tail)))
     return (*line, Span(" " * max(GAP, width - width_of(line) - width_of(tail))), *tail)
+
+
+def verdict_of(state: State) -> Verdict | None:
+    """The floor's verdict, when it is one."""
+    floor = state.last("floor", FloorReading)
+    verdict = floor.report.verdict if floor is not None and floor.report is not None else None
+    return None if verdict is None or verdict.id == "not_enough_evidence" else verdict
 
 
 def footer_line(hints: Sequence[tuple[str, str]], width: int) -> Line:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from decodetop_tui.acts import bench, diagnose, enter, look, output, profile, replay, server, steps, todo
+from decodetop_tui.acts import bench, diagnose, enter, floor, look, output, profile, replay, server, steps, todo
 from decodetop_tui.keymap import Action, Keymap
 from decodetop_tui.layout import NAMES
 
@@ -162,6 +162,49 @@ _WORK = (
         replay.live(diagnose.can_diagnose),
         footer=42,
         word="diagnose",
+    ),
+    Action(
+        "floor",
+        ("f",),
+        "floor",
+        "verdict, gap, moves, what-if; again: back",
+        "steps",
+        floor.page,
+        footer=29,
+        word="floor",
+    ),
+    Action(
+        "what-if-more",
+        ("right", "l"),
+        "what-if: more",
+        "the floor's row: more, or the next",
+        "steps",
+        floor.change(1),
+        replay.live(floor.on_knob),
+        81,
+        "more",
+    ),
+    Action(
+        "what-if-less",
+        ("left", "h"),
+        "what-if: less",
+        "the floor's row: less, or the one before",
+        "steps",
+        floor.change(-1),
+        replay.live(floor.on_knob),
+        82,
+        "less",
+    ),
+    Action(
+        "what-if-reset",
+        ("=",),
+        "what-if: as it is",
+        "the floor as it is again",
+        "steps",
+        floor.reset,
+        replay.live(floor.any_asked),
+        80,
+        "as it is",
     ),
     Action(
         "open-trace",

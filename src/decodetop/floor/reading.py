@@ -185,6 +185,7 @@ class FloorReport(msgspec.Struct, frozen=True, kw_only=True):
     """Three times, never one percentage: a hard lower bound, what practice adds, what was measured.
 
     `t_meas_ms` is the step: with speculation the time per token times the accept length, None without one.
+    `t_meas_profiled` = only the profiler saw that step, and it stretches it.
     `gap_ms` sums to `t_meas_ms - t_phys_ms`; None without a measurement or when that lies below the bound.
     `tok_s_at_floor` is of all sequences together; None when the step drafts and no accept length is known.
     `break_even_accept_length`: below it drafting reads more bytes a token than not drafting (expected bytes).
@@ -216,6 +217,7 @@ class FloorReport(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelFacts
     constants: tuple[Constant, ...]
     graph_launches_per_step: int | None = None
+    t_meas_profiled: bool = False
     batches: tuple[BatchPoint, ...] = ()
     moves: tuple[Move, ...] = ()
     moves_left_out: tuple[RuledOut, ...] = ()

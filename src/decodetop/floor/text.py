@@ -12,8 +12,8 @@ from decodetop.floor.offers import EFFORTS, todo_of_move
 from decodetop.floor.reading import FloorReading, FloorReport, Move, Verdict
 
 __all__ = [
-    "EFFORTS", "PART_WORDS", "VERDICTS", "batch_lines", "explain", "headline", "lines", "markdown", "move_line",
-    "params_words", "plan_words", "todo_of_move", "verdict_lines", "wrapped",
+    "EFFORTS", "PART_WORDS", "VERDICTS", "batch_lines", "explain", "gap_words", "headline", "lines", "markdown",
+    "move_line", "params_words", "plan_words", "todo_of_move", "verdict_lines", "wrapped",
 ]  # fmt: skip
 
 VERDICTS = {
@@ -37,6 +37,11 @@ PART_WORDS = {
     "allreduce": "all-reduces",
     "per_layer": "fixed cost of the layers",
 }
+
+
+def gap_words(part: str) -> str:
+    """A part of the gap in words."""
+    return PARTS.get(part, part)
 
 
 def headline(report: FloorReport) -> str:
@@ -121,7 +126,7 @@ def _gap_table(report: FloorReport) -> list[str]:
     for name, ms in sorted(gap.items(), key=lambda item: -item[1]):
         if abs(ms) >= 0.005:
             share = f"{100 * ms / total:>4.0f}" if total else "    "
-            out.append(f"  {ms:>8.2f} {share}  {PARTS.get(name, name)}")
+            out.append(f"  {ms:>8.2f} {share}  {gap_words(name)}")
     return [*out, f"  {total:>8.2f}  100  all: {significant(report.t_meas_ms)} - {significant(report.t_phys_ms)} ms"]
 
 
@@ -207,7 +212,7 @@ def markdown(reading: FloorReading) -> list[str]:
     if report.gap_ms is not None:
         out += ["", "| from bound to measured | ms |", "|---|--:|"]
         ranked = sorted(report.gap_ms.items(), key=lambda item: -item[1])
-        out += [f"| {PARTS.get(name, name)} | {ms:.2f} |" for name, ms in ranked if abs(ms) >= 0.005]
+        out += [f"| {gap_words(name)} | {ms:.2f} |" for name, ms in ranked if abs(ms) >= 0.005]
     if report.verdict is not None:
         out += ["", f"**{VERDICTS[report.verdict.id]}** ({report.verdict.confidence} confidence): "]
         out[-1] += escape(report.verdict.sentence)

@@ -52,7 +52,11 @@ def judged(report: FloorReport, measured: Measurement, clocks: Clocks | None = N
     """`report` with what was measured: the step, the gap in parts, the verdict."""
     launches = None if measured.breakdown is None else measured.breakdown.graph_launches
     with_gap = msgspec.structs.replace(
-        report, t_meas_ms=measured.step_ms, gap_ms=gap_of(report, measured), graph_launches_per_step=launches
+        report,
+        t_meas_ms=measured.step_ms,
+        t_meas_profiled=measured.profiled,
+        gap_ms=gap_of(report, measured),
+        graph_launches_per_step=launches,
     )
     return msgspec.structs.replace(with_gap, verdict=judge(with_gap, measured, clocks))
 

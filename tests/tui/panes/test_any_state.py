@@ -17,6 +17,7 @@ from decodetop.bench.reading import BenchReading
 from decodetop.core.sample import ClockReading, Failure, Reading
 from decodetop.core.state import Lane, Past, State
 from decodetop.diagnosis.reading import DiagnosisReading
+from decodetop.floor.reading import FloorReading
 from decodetop.gpu.reading import GpuReading
 from decodetop.host.reading import HostReading
 from decodetop.server.reading import ServerReading
@@ -25,7 +26,7 @@ from decodetop.todo.reading import TodoReading
 from decodetop_tui.cells import width_of
 from decodetop_tui.paint import View
 from decodetop_tui.pane import PaneModule
-from decodetop_tui.panes import bench, gpu, host, server, steps, todo
+from decodetop_tui.panes import bench, floor, gpu, host, server, steps, todo
 from support import states
 
 PANES: dict[str, PaneModule] = {
@@ -35,6 +36,7 @@ PANES: dict[str, PaneModule] = {
     "bench": bench,
     "steps": steps,
     "host": host,
+    "floor": floor,
 }
 READINGS: dict[str, type[Reading]] = {
     "gpu": GpuReading,
@@ -44,6 +46,7 @@ READINGS: dict[str, type[Reading]] = {
     "steps": StepsReading,
     "host": HostReading,
     "diagnosis": DiagnosisReading,
+    "floor": FloorReading,
 }
 TEXTS = st.one_of(
     st.sampled_from(

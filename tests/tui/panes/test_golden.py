@@ -16,6 +16,7 @@ from decodetop.bench.reading import BenchReading, Gate, Progress, RequestFault, 
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Failure, Reading
 from decodetop.core.state import State
+from decodetop.floor.reading import WhatIf
 from decodetop.gpu.reading import Gpu, GpuReading
 from decodetop.server.reading import Flag, Latency, ServerReading
 from decodetop.steps.reading import (
@@ -37,8 +38,8 @@ from decodetop.steps.reading import (
 from decodetop.todo.reading import Attempt, Evidence, Todo, TodoReading
 from decodetop_tui.paint import View
 from decodetop_tui.pane import PaneModule
-from decodetop_tui.panes import bench, gpu, host, server, steps, todo
-from support import states
+from decodetop_tui.panes import bench, floor, gpu, host, server, steps, todo
+from support import floors, states
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "panes"
 DASHBOARD = {
@@ -48,6 +49,7 @@ DASHBOARD = {
     "bench": ((59, 6), (80, 2), (99, 9)),
     "steps": ((60, 8), (80, 3), (100, 11)),
     "host": ((80, 1), (120, 3), (200, 4)),
+    "floor": (),
 }
 """Widths and heights the layout gives at 80x24, 120x40 and 200x60."""
 ZOOMED = ((80, 22), (120, 38))
@@ -58,6 +60,7 @@ PANES: dict[str, PaneModule] = {
     "bench": bench,
     "steps": steps,
     "host": host,
+    "floor": floor,
 }
 GIB = 2**30
 
@@ -291,12 +294,17 @@ CASES: dict[str, tuple[str, Callable[[], State]]] = {
     "steps.two_ranks": ("steps", two_ranks),
     "steps.uncovered": ("steps", lambda: two_ranks(ok=False)),
     "steps.parsing": ("steps", parsing),
+    "steps.judged": ("steps", floors.judged),
+    "floor.judged": ("floor", floors.judged),
+    "floor.what_if": ("floor", lambda: floors.judged(seen=floors.reading(asked=WhatIf(tp=2, kv_dtype="fp8_e4m3")))),
+    "floor.unmeasured": ("floor", lambda: floors.judged(seen=floors.reading(None))),
+    "floor.elsewhere": ("floor", lambda: floors.judged(seen=floors.reading(model="Qwen/Nowhere"))),
     "steps.unread": (
         "steps",
         lambda: with_last("steps", StepsReading(last_error="/traces/x.json.gz: not a trace (no traceEvents)")),
     ),
 }
-CURSORS = {"steps.two_ranks": "kernel:1", "gpu.odd": "gpu:2", "bench.doubtful": "run:9"}
+CURSORS = {"floor.judged": "move:0", "steps.two_ranks": "kernel:1", "gpu.odd": "gpu:2", "bench.doubtful": "run:9"}
 
 
 def seen(module: PaneModule, state: State, view: View) -> list[str]:

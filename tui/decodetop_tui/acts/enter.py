@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from decodetop.server.reading import ServerReading
 from decodetop.steps.reading import StepsReading
-from decodetop_tui.acts import bench, replay, server, steps
+from decodetop_tui.acts import bench, floor, replay, server, steps
 
 if TYPE_CHECKING:
     from decodetop_tui.face import Face
@@ -19,6 +19,8 @@ def enter(face: Face) -> None:
         face.set_zoom(True)
     elif name == "bench" and row.startswith(bench.PRESET):
         bench.start(face, row.removeprefix(bench.PRESET))
+    elif name == floor.PAGE:
+        floor.take(face)
     elif name == "steps" and _no_capture(face):
         steps.open_trace(face)
     elif name == "server" and _other_server(face, row):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from decodetop_tui.acts import bench, profile, replay, todo
+from decodetop_tui.acts import bench, diagnose, profile, replay, todo
 
 if TYPE_CHECKING:
     from decodetop_tui.face import Face
@@ -18,9 +18,11 @@ def at_stake(face: Face) -> tuple[str, str] | None:
     checklist = todo.reading(face)
     if checklist is not None and checklist.unsaved is not None:
         lost.append(("with edits that are not saved", f"The checklist can't be written: {checklist.unsaved}"))
-    if bench.running(face):
+    if diagnose.running(face):
+        lost.append(("while a diagnosis runs", "It is stopped; what is done is kept, and d goes on from there."))
+    elif bench.running(face):
         lost.append(("while a benchmark runs", "The benchmark is stopped; what is finished is kept."))
-    if profile.capturing(face):
+    if profile.capturing(face) and not diagnose.running(face):
         lost.append(("while the server is profiled", "The profiler is stopped, and nothing of the capture is kept."))
     if not lost:
         return None

@@ -25,7 +25,7 @@ SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 def step_pane(by: int) -> Callable[[Face], None]:
     def run(face: Face) -> None:
-        face.focus_pane(NAMES[(NAMES.index(face.focused_name) + by) % len(NAMES)])
+        face.focus_pane(NAMES[(NAMES.index(face.pane_below) + by) % len(NAMES)])
 
     return run
 

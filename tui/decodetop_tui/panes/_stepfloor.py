@@ -1,4 +1,4 @@
-"""What the steps pane says of a diagnosis."""
+"""What the steps pane says of the floor and of a diagnosis."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from decodetop.core.clock import SECOND_NS
 from decodetop.core.state import State
 from decodetop.diagnosis.reading import DiagnosisReading
 from decodetop.diagnosis.text import kept_words, under_way
+from decodetop.floor.reading import FloorReading, Verdict
+from decodetop.floor.text import VERDICTS
 from decodetop_tui.paint import Span
 from decodetop_tui.panes._cells import cells, clean, clip
 from decodetop_tui.panes._page import INDENT
@@ -35,3 +37,31 @@ def diagnosis_lines(state: State, width: int) -> list[list[Span]]:
     head = [INDENT, Span("diagnosis ", "title")]
     what = Span("failed", "bad") if why is not None else Span("stopped", "warn")
     return [[*head, what, Span(f": {clean(why or kept_words(latest))}"), Span("  d", "key"), Span(" goes on", "dim")]]
+
+
+def verdict_style(verdict: Verdict) -> str:
+    """At its limit is good news of a kind; a cause that can be worked on is a warning; not knowing is neither."""
+    if verdict.id in ("hardware_bound", "memory_bound_near_limit", "compute_bound"):
+        return "good"
+    return "dim" if verdict.id == "not_enough_evidence" else "warn"
+
+
+def floor_line(state: State) -> list[Span]:
+    """floor 3.15 ms · real step is 6.1x · host-bound; why there is none; empty while nothing was computed."""
+    reading = state.last("floor", FloorReading)
+    if reading is None:
+        return []
+    report = reading.report
+    if report is None:
+        return [INDENT, Span("no floor", "dim"), Span(f": {clean(reading.problem or 'no reason given')}", "dim")]
+    head = [INDENT, Span("floor ", "dim"), Span(words.significant(report.t_phys_ms)), Span(" ms", "dim")]
+    if report.t_meas_ms is None:
+        return [*head, Span(" · step not measured", "dim"), Span("  d", "key"), Span(" diagnoses", "dim")]
+    if report.t_meas_ms < report.t_phys_ms:
+        return [*head, Span(" · ", "dim"), Span("the measured step lies below it: an input is wrong", "bad")]
+    times = report.t_meas_ms / report.t_phys_ms if report.t_phys_ms else None
+    which = "profiled" if report.t_meas_profiled else "real"
+    line = [*head, Span(f" · {which} step is ", "dim"), Span(f"{times:.1f}x" if times is not None else words.UNKNOWN)]
+    if report.verdict is not None:
+        line += [Span(" · ", "dim"), Span(VERDICTS[report.verdict.id], verdict_style(report.verdict))]
+    return [*line, Span("  f", "key"), Span(" why", "dim")]

@@ -16,7 +16,7 @@ from decodetop_tui.panes._cells import cells, clean, clip, clip_middle, pad, wra
 from decodetop_tui.panes._lines import progress
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
 from decodetop_tui.panes._stepbar import kind_parts
-from decodetop_tui.panes._stepfloor import diagnosing, diagnosis_lines
+from decodetop_tui.panes._stepfloor import diagnosing, diagnosis_lines, floor_line
 from decodetop_tui.panes._steplines import (
     believable,
     coverage_lines,
@@ -33,7 +33,7 @@ from decodetop_tui.panes._table import boxed
 
 TITLE = "decode step"
 KEY = "5"
-SOURCES: tuple[str, ...] = ("steps", "diagnosis")
+SOURCES: tuple[str, ...] = ("steps", "diagnosis", "floor")
 MODES: tuple[str, ...] = ("kinds", "groups", "per token")
 FILTER: Filter | None = Filter("kernels", zoomed=True)
 
@@ -49,7 +49,8 @@ def want(state: State, width: int) -> tuple[int, int]:
     kinds = max((len(kind_parts(rank)) for rank in ranks), default=1)
     legend = -(-kinds // _legend_columns(width))
     busy = (reading.parsing is not None) + (reading.taking != Taking() or diagnosing(state))
-    return 3, 4 + len(ranks) + legend + busy
+    floor = state.lane("floor").last is not None
+    return 3 + floor, 4 + len(ranks) + legend + busy + floor
 
 
 def draw(state: State, view: View) -> Picture:
@@ -66,14 +67,16 @@ def draw(state: State, view: View) -> Picture:
     if not reading.captures:
         if reading.parsing is None and reading.taking.progress is None:
             page.extend(_empty(reading))
+        page.extend(filter(None, [floor_line(state)]))
         return page.picture(note_of(state, "steps", view.width))
     capture = reading.captures[0]
     mode = MODES[view.mode % len(MODES)]
     head = 0
     if view.zoomed:
+        page.extend(filter(None, [floor_line(state)]))
         _stepzoom.draw(page, reading, view, mode)
     else:
-        head = _compact(page, capture, view, mode)
+        head = _compact(page, capture, view, mode, floor_line(state))
     return page.picture(note_of(state, "steps", view.width, *_note(capture)), head)
 
 
@@ -130,7 +133,7 @@ def _note(capture: Capture) -> list[str]:
     ]
 
 
-def _compact(page: Page, capture: Capture, view: View, mode: str) -> int:
+def _compact(page: Page, capture: Capture, view: View, mode: str, floor: list[Span]) -> int:
     """Returns how many lines stay when the rest scrolls: down to the real and the profiled step."""
     ranks = capture.report.ranks
     if not ranks:
@@ -141,8 +144,13 @@ def _compact(page: Page, capture: Capture, view: View, mode: str) -> int:
     problems = coverage_lines(ranks)
     page.extend(problems[: max(1, room - 1)])
     legend = _legend(first, mode, view.width, capture.report.accept_length) if believable(first) else []
-    full = 2 + len(problems) + len(ranks) + len(legend)
-    page.extend(summary(first, apart=room >= full))
+    full = 2 + len(problems) + len(ranks) + len(legend) + bool(floor)
+    said = summary(first, apart=room >= full)
+    if room < full and floor:
+        # no row of its own: its figure beside the others, as far as there is one
+        said[0] += [Span("  "), *floor[1:4]] if len(floor) > 4 else []
+        floor = []
+    page.extend(said)
     head = max(0, min(len(page.lines), view.height - 1))
     if not believable(first):
         page.extend(totals_lines(first))
@@ -152,7 +160,8 @@ def _compact(page: Page, capture: Capture, view: View, mode: str) -> int:
         page.add(*estimated)
     # a small pane keeps a row for the legend: letters alone say little
     page.extend_rows(rank_bars(ranks, mode, view.width)[: max(1, view.height - len(page.lines) - 1)])
-    page.extend(legend)
+    page.extend(legend[: max(1, view.height - len(page.lines) - bool(floor))] if floor else legend)
+    page.extend([floor] if floor else [])
     if len(page.lines) < view.height:
         page.extend(idle_lines(first))
     spare = view.height - len(page.lines) - 2

@@ -1,0 +1,189 @@
+"""The floor on the screen: the line in the steps pane, the verdict in the headline, the page, what-ifs and moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from decodetop.core.state import State
+from decodetop.floor.reading import AskWhatIf, BatchPoint, WhatIf
+from decodetop.floor.text import todo_of_move
+from decodetop.todo.reading import AddTodo, Todo, TodoReading
+from decodetop_tui.acts.floor import BATCHES, stepped
+from decodetop_tui.panes._floorplot import Mark, plot
+from decodetop_tui.panes.floor import bar
+from support import floors, states
+from support.face import Desk, desk
+
+
+def text_of(d: Desk) -> str:
+    return "\n".join(d.screen())
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_the_steps_pane_says_the_floor_and_the_headline_the_verdict(size: tuple[int, int]) -> None:
+    async with desk(floors.judged(), size=size) as d:
+        said = text_of(d)
+        assert "floor 3.16 ms" in said
+        assert size == (80, 24) or "floor 3.16 ms · real step is 6.1x · host-bound" in said
+        assert "◆ host-bound" in d.screen()[1]
+
+
+async def test_without_findings_the_whole_sentence_stands_there() -> None:
+    state = states.put(states.empty(), {"floor": floors.reading()}, 1)
+    async with desk(state, size=(120, 40)) as d:
+        assert d.screen()[1].startswith("◆ Host-bound: the GPU has nothing to do for 7")
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        (floors.reading(None), "floor 3.16 ms · step not measured  d diagnoses"),
+        (floors.reading(2.0), "the measured step lies below it: an input is wrong"),
+        (floors.reading(model="Qwen/Nowhere"), "no floor: http://127.0.0.1:30001: Qwen/Nowhere is neither a path"),
+    ],
+)
+async def test_what_is_not_known_is_said(seen: Any, said: str) -> None:
+    async with desk(floors.judged(seen=seen), size=(200, 60)) as d:
+        assert said in text_of(d)
+        assert "◆" not in d.screen()[1], "what is no verdict is none"
+        await d.press("f")
+        assert "host-bound" not in text_of(d)
+
+
+async def test_f_opens_the_page_and_every_way_leads_back() -> None:
+    async with desk(floors.judged(), size=(120, 40)) as d:
+        await d.press("4", "f")
+        page = d.screen()
+        assert page[2].startswith("─f floor") and page[3].startswith("  Host-bound: the GPU has nothing to do")
+        assert (d.face.focused_name, d.face.zoomed) == ("floor", True)
+        await d.press("escape")
+        assert (d.face.focused_name, d.face.zoomed) == ("bench", False)
+        await d.press("f", "f")
+        assert (d.face.focused_name, d.face.zoomed) == ("bench", False)
+        await d.press("5", "5", "f", "tab")
+        assert (d.face.focused_name, d.face.zoomed) == ("host", True)
+        await d.press("f", "1")
+        assert (d.face.focused_name, d.face.zoomed) == ("gpu", True)
+
+
+async def test_a_what_if_by_keys() -> None:
+    async with desk(floors.judged(), size=(120, 40)) as d:
+        await d.press("right")
+        assert d.sent == [] and "works on a what-if row" in d.footer
+        await d.press("f", "right", "l", "h", "right")
+        asked = [command.ask for command in d.sent if isinstance(command, AskWhatIf)]
+        assert [ask.batch for ask in asked] == [2, 4, 2, 4]
+        await d.press("j", "l", "j", "l", "j", "l", "j", "l", "j", "l")
+        last = d.sent[-1]
+        assert isinstance(last, AskWhatIf)
+        assert (last.ask.batch, last.ask.context, last.ask.tp) == (4, 2048, 2)
+        assert last.ask.kv_dtype and last.ask.weights_dtype and last.ask.gpu
+        await d.press("=")
+        assert d.sent[-1] == AskWhatIf(ask=WhatIf())
+
+
+async def test_what_is_as_it_is_is_no_what_if() -> None:
+    async with desk(floors.judged(), size=(120, 40)) as d:
+        await d.press("f", "right", "left")
+        assert d.sent[-1] == AskWhatIf(ask=WhatIf())
+
+
+async def test_the_answer_moves_the_floor_beside_what_is() -> None:
+    async with desk(floors.judged(seen=floors.reading(asked=WhatIf(tp=2))), size=(120, 40)) as d:
+        await d.press("f")
+        said = text_of(d)
+        assert "what-if bound" in said and "3.16 -> 1.58 ms, 0.50x" in said
+        assert "-> 2" in said
+
+
+def first_move() -> str:
+    report = floors.reading().report
+    assert report is not None
+    return todo_of_move(report.moves[0]).content
+
+
+async def test_enter_turns_a_move_into_an_item_once() -> None:
+    async with desk(floors.judged(), size=(120, 40)) as d:
+        await d.press("f")
+        d.face.pane.cursor = "move:0"
+        await d.press("enter")
+        (added,) = d.sent
+        assert isinstance(added, AddTodo) and added.content == first_move()
+        assert (
+            added.hypothesis is not None
+            and "Host-bound" in added.hypothesis
+            and "of the step" in (added.expected or "")
+        )
+        assert [(one.kind, one.ref) for one in added.evidence] == [("capture", "c-1")]
+        listed = TodoReading(path="x", todos=(Todo(id="t1", content=first_move()),))
+        await d.show(states.put(floors.judged(), {"todo": listed}, 61))
+        assert "✓ in the checklist" in text_of(d)
+        await d.press("enter")
+        assert len(d.sent) == 1 and "already" in d.footer
+
+
+async def test_the_page_can_be_read_to_its_end_in_80x24() -> None:
+    async with desk(floors.judged(), size=(80, 24)) as d:
+        await d.press("f")
+        said = text_of(d)
+        for _ in range(12):
+            await d.press("pagedown")
+            said += text_of(d)
+        for part in (
+            "what if",
+            "next moves",
+            "from the bound to the measured step",
+            "ruled out",
+            "assumed",
+            "● measured",
+        ):
+            assert part in said
+        assert max(map(len, d.screen())) <= 80
+
+
+async def test_the_page_before_anything_was_computed() -> None:
+    async with desk(states.bare(), size=(80, 24)) as d:
+        await d.press("f")
+        assert "nothing was computed yet" in text_of(d) or "waiting" in text_of(d)
+
+
+@pytest.mark.parametrize(
+    ("now", "by", "then"),
+    [(1, 1, 2), (3, 1, 4), (3, -1, 2), (1, -1, 1), (256, 1, 256), (1000, -1, 256), (None, 1, 1)],
+)
+def test_numbers_stop_at_their_ends(now: int | None, by: int, then: int) -> None:
+    assert stepped(BATCHES, now, by) == then
+
+
+def test_names_go_round() -> None:
+    assert [stepped(("a", "b"), now, 1) for now in ("a", "b", "x", None)] == ["b", "a", "a", "a"]
+    assert stepped(("a", "b"), "a", -1) == "b" and stepped((), "a", 1) == "a"
+
+
+def a_point(batch: int, ms: float) -> BatchPoint:
+    return BatchPoint(
+        batch=batch, t_phys_ms=ms, t_prac_ms=2 * ms, tok_s=None, bound="memory" if batch < 64 else "compute"
+    )
+
+
+def test_the_plot_keeps_its_size_and_says_where_arithmetic_begins() -> None:
+    points = [a_point(2**power, 3.0 + 0.1 * 2**power) for power in range(9)]
+    lines = plot(points, Mark(1, 12.0), 90, 8)
+    assert len(lines) == 8 + 3
+    said = ["".join(span.text for span in line) for line in lines]
+    assert max(map(len, said)) <= 90 + 4 and "●" in "".join(said[:8])
+    assert "arithmetic bounds from 64 on" in said[-1] and "256" in said[-2]
+    assert plot(points, None, 25, 8) == [] and plot(points[:1], None, 90, 8) == []
+    odd = [a_point(1, float("nan")), a_point(2, float("inf")), a_point(4, 1.0)]
+    assert plot(odd, None, 90, 8) == []
+
+
+def test_a_bar_shows_something_of_more_than_nothing() -> None:
+    assert (bar(0.0), bar(0.01), bar(1.0), bar(1.5)) == ("", "▏", "█", "█▌")
+
+
+def test_the_state_of_the_tests_is_the_one_meant() -> None:
+    state: State = floors.judged()
+    assert state.lane("floor").last is floors.reading()
