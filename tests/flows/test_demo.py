@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from decodetop.core.source import Source
 from decodetop.core.state import State
 from decodetop.floor.reading import FloorReading
 from decodetop.flows.demo import PLAN, build_demo, demo_box, demo_settings
+from decodetop.flows.demo_folder import demo_folder
 from decodetop.flows.session import watch
 from decodetop.gpu.reading import GpuReading
 from decodetop.host.reading import HostReading
@@ -149,3 +152,38 @@ def test_serve_prints_its_address_and_ends_on_a_signal(word: signal.Signals) -> 
     _, said = process.communicate(timeout=20)
     assert process.returncode == 0
     assert "--endpoint" in said
+
+
+def test_the_next_demo_takes_away_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("decodetop-demo-of-an-older-version", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "kept").touch()
+    program = "import sys, time; from decodetop.flows.demo_folder import demo_folder\n"
+    program += "with demo_folder() as folder: print(folder, flush=True); sys.stdin.read()"
+    killed, alive = (
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+        for _ in range(2)
+    )
+    folders = []
+    for process in (killed, alive):
+        assert process.stdout is not None
+        folders.append(Path(process.stdout.readline().strip()))
+    killed.kill()
+    killed.communicate()
+    assert folders[0].is_dir()
+    with demo_folder() as ours:
+        assert not folders[0].exists() and folders[1].is_dir() and ours.is_dir()
+    alive.communicate()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["decodetop-demo-of-an-older-version", "other"]
+
+
+def test_a_demo_without_a_place_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    assert main(["demo"]) == 1

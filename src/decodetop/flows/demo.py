@@ -8,7 +8,6 @@ The case: an attention kernel that takes BF16 only, so the whole FP8 KV pool is 
 from __future__ import annotations
 
 import contextlib
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from decodetop.core.clock import SECOND_NS, Clock
 from decodetop.core.engine import Context, Engine
 from decodetop.core.sample import Command
 from decodetop.errors import ProbeError
+from decodetop.flows.demo_folder import demo_folder
 from decodetop.flows.live import assemble
 from decodetop.flows.session import new_header
 from decodetop.server.probe import ServerProbe
@@ -58,8 +58,7 @@ class DemoBox(msgspec.Struct, frozen=True, kw_only=True):
 @contextlib.contextmanager
 def demo_box(*, tp: int = 2, gpu_count: int = 2, graphs: bool = True, kv_cast: KvCast = "full") -> Iterator[DemoBox]:
     """Start the simulated server in a temporary folder; both are gone afterwards. Raises DataError."""
-    with tempfile.TemporaryDirectory(prefix="decodetop-demo-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with demo_folder() as folder:
         model = folder / "models" / "simulated-8b"
         traces = folder / "traces"
         model.mkdir(parents=True)
