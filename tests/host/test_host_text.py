@@ -55,8 +55,8 @@ def test_a_limit_is_said_where_there_is_one() -> None:
     limited = msgspec.structs.replace(
         READING, cpu_limit_cores=8.0, memory_limit_bytes=128 * GIB, memory_limit_used_bytes=41 * GIB
     )
-    assert text.limit(limited) == "container limit 8.0 cores, 41.0 of 128.0 GiB"
-    assert "limits     container limit 8.0 cores, 41.0 of 128.0 GiB" in text.lines(limited)
+    assert text.limit(limited) == "8.0 cores, 41.0 of 128.0 GiB"
+    assert "limits     container 8.0 cores, 41.0 of 128.0 GiB" in text.lines(limited)
     assert not any("no limit" in line for line in text.lines(HostReading(cpu_count=2, reasons={"x": "no limit"})))
 
 

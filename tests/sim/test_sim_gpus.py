@@ -8,6 +8,7 @@ import pytest
 
 from decodetop.errors import ProbeError
 from decodetop.gpu.reading import Gpu
+from decodetop.gpu.text import UNTOLD, unknown
 from decodetop.sim import model
 from decodetop.sim.gpus import SimGpuProbe
 from decodetop.sim.model import Load
@@ -116,3 +117,12 @@ async def test_a_dead_server_is_a_lost_probe() -> None:
     with pytest.raises(ProbeError) as caught:
         await SimGpuProbe(loads, clock).read()
     assert caught.value.kind == "lost"
+
+
+async def test_what_is_not_simulated_says_so() -> None:
+    clock = ManualClock()
+    probe = SimGpuProbe(FakeLoads(clock), clock, count=16)
+    gpus = await after(probe, clock, 1)
+    assert all(UNTOLD not in unknown(gpu) for gpu in gpus)
+    assert len({gpu.pci_bus_id for gpu in gpus}) == 16
+    assert all(len(gpu.pci_bus_id or "") == len("00000000:19:00.0") for gpu in gpus)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TypeGuard
 
 UNKNOWN = "–"
+TOO_LONG = 1e15
 
 
 def known(value: float | None) -> TypeGuard[float]:
@@ -17,14 +18,19 @@ def known(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
+def _written(value: float, form: str) -> str:
+    """In `form`, unless it has more digits than can be read: cut, 1e308 would look like a number one believes."""
+    return f"{value:{form}}" if abs(value) < TOO_LONG else f"{value:.1e}"
+
+
 def number(value: float | None, places: int = 0) -> str:
     """12,345 or 12.3; `–` when unknown."""
-    return f"{value:,.{places}f}" if known(value) else UNKNOWN
+    return _written(value, f",.{places}f") if known(value) else UNKNOWN
 
 
 def number_plain(value: float | None) -> str:
     """A whole number without separators, as clocks and watts are written."""
-    return f"{value:.0f}" if known(value) else UNKNOWN
+    return _written(value, ".0f") if known(value) else UNKNOWN
 
 
 def now_of_max(now: float | None, maximum: float | None) -> str:
@@ -34,24 +40,24 @@ def now_of_max(now: float | None, maximum: float | None) -> str:
 
 def percent(value: float | None, places: int = 0) -> str:
     """`value` is 0..100; a space before the sign."""
-    return f"{value:.{places}f} %" if known(value) else UNKNOWN
+    return f"{_written(value, f'.{places}f')} %" if known(value) else UNKNOWN
 
 
 def gib(value: float | None, places: int = 1) -> str:
     """Bytes as GiB without the unit."""
-    return f"{value / 2**30:.{places}f}" if known(value) else UNKNOWN
+    return _written(value / 2**30, f".{places}f") if known(value) else UNKNOWN
 
 
 def bytes_per_s(value: float | None) -> str:
     """Bytes a second in GB/s or MB/s (powers of ten, as links are rated)."""
     if not known(value):
         return UNKNOWN
-    return f"{value / 1e9:.1f} GB/s" if value >= 1e9 else f"{value / 1e6:.0f} MB/s"
+    return f"{_written(value / 1e9, '.1f')} GB/s" if value >= 1e9 else f"{_written(value / 1e6, '.0f')} MB/s"
 
 
 def duration(seconds: float | None) -> str:
     """45 s, 12 m, 3 h 05, 2 d 04 h."""
-    if not known(seconds):
+    if not known(seconds) or abs(seconds) >= TOO_LONG:
         return UNKNOWN
     whole = int(seconds)
     if whole < 60:
@@ -95,7 +101,7 @@ def significant(value: float | None, digits: int = 3) -> str:
     size = abs(value)
     # a value just below a power of ten is rounded up to it and needs a place less
     places = next((digits - n for n in range(1, digits) if size < 10**n - 0.5 / 10 ** (digits - n)), 0)
-    return f"{value:,.{places}f}"
+    return _written(value, f",.{places}f")
 
 
 def rate(value: float | None) -> str:
@@ -111,11 +117,12 @@ def compact(value: float | None) -> str:
         return f"{value:,.0f}"
     if abs(value) < 999_500:
         return f"{value / 1e3:.0f} k"
-    return f"{value / 1e6:.2f} M" if abs(value) < 1e9 else f"{value / 1e9:.2f} G"
+    return f"{value / 1e6:.2f} M" if abs(value) < 1e9 else f"{_written(value / 1e9, '.2f')} G"
 
 
 def delta_percent(before: float | None, after: float | None) -> str:
     """+29 %, -22 %: how `after` differs from `before`."""
     if not known(before) or not known(after) or before == 0:
         return UNKNOWN
-    return f"{100 * (after - before) / before:+.0f} %"
+    delta = 100 * (after / before - 1)
+    return f"{_written(delta, '+.0f')} %" if known(delta) else UNKNOWN

@@ -71,7 +71,7 @@ def demo_box(*, tp: int = 2, gpu_count: int = 2, graphs: bool = True, kv_cast: K
             kv_tokens=KV_TOKENS,
             visitors=VISITORS,
             profile_dir=traces,
-            more=("--model-path", str(model), "--scratch", name),
+            more=("--model-path", str(model), "--scratch", str(folder)),
         ) as server:
             box = DemoBox(server=server, folder=folder, tp=tp, gpu_count=gpu_count)
             seed_investigation(box.investigation)

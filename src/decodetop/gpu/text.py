@@ -58,6 +58,8 @@ _PATHS = {
     "sockets": "across CPU sockets",
 }
 
+UNTOLD = "not told, and no reason given"
+_NONE_IS_AN_ANSWER = ("state_message", "state_since_ns", "recovery_action", "pcie_traffic")
 _WIDTH = 80
 
 
@@ -212,7 +214,7 @@ def _details(gpu: Gpu, now_ns: int | None) -> Iterator[tuple[str, str]]:
     for text in alarms(gpu):
         yield "alarm", text
     yield "processes", _processes(gpu)
-    for why, fields in _unknown(gpu).items():
+    for why, fields in unknown(gpu).items():
         if fields == ["mig_instances"]:
             continue  # MIG off is no news
         yield "not known", f"{', '.join(fields)}: {why}"
@@ -230,11 +232,17 @@ def _processes(gpu: Gpu) -> str:
     return "; ".join(process(one) for one in gpu.processes) or "none"
 
 
-def _unknown(gpu: Gpu) -> dict[str, list[str]]:
+def unknown(gpu: Gpu) -> dict[str, list[str]]:
+    """What is not known of the GPU, by the reason; a source that gave none must not leave a mere dash."""
     grouped: dict[str, list[str]] = {}
     for field, why in gpu.reasons.items():
         grouped.setdefault(why, []).append(field)
-    return grouped
+    silent = [
+        field
+        for field in gpu.__struct_fields__
+        if getattr(gpu, field) is None and field not in gpu.reasons and field not in _NONE_IS_AN_ANSWER
+    ]
+    return {**grouped, UNTOLD: silent} if silent else grouped
 
 
 def _wrapped(texts: list[str], indent: str) -> list[str]:

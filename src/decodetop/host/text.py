@@ -38,13 +38,13 @@ def memory(reading: HostReading) -> str:
 
 
 def limit(reading: HostReading) -> str | None:
-    """`container limit 8.0 cores, 41.0 of 128.0 GiB`; None outside of a limited container."""
+    """`8.0 cores, 41.0 of 128.0 GiB`; None outside of a limited container."""
     parts = []
     if reading.cpu_limit_cores is not None:
         parts.append(f"{reading.cpu_limit_cores:.1f} cores")
     if reading.memory_limit_bytes is not None:
         parts.append(f"{gib(reading.memory_limit_used_bytes)} of {gib(reading.memory_limit_bytes)} GiB")
-    return f"container limit {', '.join(parts)}" if parts else None
+    return ", ".join(parts) or None
 
 
 def swap(reading: HostReading) -> str:
@@ -73,7 +73,7 @@ def lines(reading: HostReading) -> list[str]:
         f"memory     {memory(reading)} used   {gib(reading.memory_available_bytes)} available   swap {swap(reading)}",
         f"kernel     {reading.kernel or UNKNOWN}   NUMA nodes {number(reading.cpu_numa_nodes)}",
     ]
-    out += [f"limits     {text}" for text in [limit(reading)] if text]
+    out += [f"limits     container {text}" for text in [limit(reading)] if text]
     for one in reading.disks:
         out += textwrap.wrap(f"disk       {disk(one)}   {one.path}", _WIDTH, subsequent_indent=" " * 11)
     if reading.processes:
@@ -99,7 +99,7 @@ def markdown(reading: HostReading) -> list[str]:
     if reading.cpu_steal_percent:
         out.append(f"- stolen by other guests: {percent(reading.cpu_steal_percent, 1)} of CPU time")
     out.append(f"- memory: {memory(reading)} used, swap {swap(reading)}")
-    out += [f"- {text}" for text in [limit(reading)] if text]
+    out += [f"- container limit: {text}" for text in [limit(reading)] if text]
     out.append(f"- kernel: {escape(reading.kernel or UNKNOWN)}")
     out += [f"- disk: {escape(disk(one))} ({escape(one.path)})" for one in reading.disks]
     if reading.processes:

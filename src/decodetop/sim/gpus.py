@@ -17,6 +17,8 @@ DRIVER = "580.159.04 (simulated)"
 MEMORY_TOTAL = 150_754_820_096
 MEMORY_RESERVED = 644_939_776
 
+NOT_SIMULATED = ("numa_node", "virtualization", "mig_instances", "time_limited_ns")
+
 READ_DEADLINE_S = 3.0
 
 
@@ -55,7 +57,7 @@ class SimGpu:
             index=self.index,
             uuid=gpu_uuid(self.index),
             name=NAME,
-            pci_bus_id=f"00000000:{0x19 + 0x10 * self.index:02X}:00.0",
+            pci_bus_id=f"{self.index // 8:08X}:{0x19 + 0x10 * (self.index % 8):02X}:00.0",
             numa_node=self.index * 2 // 8,
             sm_clock_mhz=clock_mhz,
             sm_clock_max_mhz=model.SM_MAX_MHZ,
@@ -92,7 +94,17 @@ class SimGpu:
             persistence_mode=True,
             mig_enabled=False,
             processes=(GpuProcess(pid=load.pid, name="simulated server", memory_bytes=used),) if load else (),
-            reasons={"fan_percent": "passively cooled"},
+            architecture="Hopper",
+            memory_bus_bits=6016,
+            power_limit_default_w=model.POWER_LIMIT_W,
+            temperature_slowdown_c=89.0,
+            ecc_corrected=0,
+            rows_remapped=0,
+            row_remap_pending=False,
+            row_remap_failed=False,
+            nvlink_links=18,
+            nvlink_links_active=18,
+            reasons={"fan_percent": "passively cooled", **dict.fromkeys(NOT_SIMULATED, "not simulated")},
         )
 
 

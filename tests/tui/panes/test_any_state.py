@@ -65,7 +65,9 @@ TEXTS = st.one_of(
     st.text(max_size=12),
 )
 FLOATS = st.one_of(
-    st.sampled_from((0.0, -1.0, 0.5, 99.96, 100.0, 1e18, float("nan"), float("inf"), float("-inf"))),
+    st.sampled_from(
+        (0.0, -1.0, 0.5, 99.96, 100.0, 1e18, 1e308, -1e308, 5e-324, float("nan"), float("inf"), float("-inf"))
+    ),
     st.floats(0, 1e5),
 )
 INTS = st.one_of(st.sampled_from((0, 1, -1, 2**63 - 1, 255)), st.integers(0, 100_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -140,3 +141,12 @@ def test_jitter_keeps_small_spreads_small() -> None:
     assert len(set(jitter(rank({}, kept_steps=steady), 20))) == 1
     assert jitter(rank({}, kept_steps=jumpy), 20) == "▁▁▁▁▁█"
     assert jitter(rank({}, kept_steps=steady[:1]), 20) == ""
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf"), float("-inf"), 1e308, -1e308, 5e-324])
+@pytest.mark.parametrize("top", [1.0, 5e-324, 1e308, float("inf"), float("nan"), 0.0, -1.0])
+def test_numbers_of_any_size_draw(odd: float, top: float) -> None:
+    assert len(braille([odd, 1.0, None, odd], top)) == 2
+    assert len(ticks([odd, 1.0, top], min(odd, 1.0), max(odd, top))) == 3
+    assert sum(shares({"a": odd, "b": top, "c": 1.0}, 10).values()) in (0, 10)
+    assert len(progress(odd, 10)) == 10

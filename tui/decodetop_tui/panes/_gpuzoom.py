@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from decodetop.core import words
 from decodetop.core.state import State
 from decodetop.gpu import text
@@ -36,15 +38,22 @@ def details(page: Page, state: State, reading: GpuReading, gpu: Gpu) -> None:
 
 def reasons(gpu: Gpu, width: int) -> list[list[Span]]:
     """Why fields of this GPU are unknown, one line a reason."""
-    grouped: dict[str, list[str]] = {}
-    for field, why in gpu.reasons.items():
-        grouped.setdefault(why, []).append(field.replace("_", " "))
     lines: list[list[Span]] = []
-    for why, fields in grouped.items():
-        for at, line in enumerate(wrap(f"{', '.join(fields)}: {why}", max(width - 12, 1), 3)):
+    for why, fields in text.unknown(gpu).items():
+        names = ", ".join(map(_field_words, fields))
+        for at, line in enumerate(wrap(f"{names}: {why}", max(width - 12, 1), 12)):
             lead = f"{words.UNKNOWN} gpu {gpu.index}" if at == 0 else ""
             lines.append([INDENT, Span(f"{lead:<10}", "dim"), Span(line, "dim")])
     return lines
+
+
+_UNIT = re.compile(r"_(percent|bytes_s|bytes|mhz|w|c|j|ns)$")
+_NAMES = {"sm": "SM", "dram": "DRAM", "pcie": "PCIe", "nvlink": "NVLink", "ecc": "ECC", "mig": "MIG", "numa": "NUMA"}
+
+
+def _field_words(field: str) -> str:
+    """`pcie_tx_bytes_s` -> `PCIe tx`."""
+    return " ".join(_NAMES.get(word, word) for word in _UNIT.sub("", field).split("_"))
 
 
 def _load(gpu: Gpu) -> list[Pair]:

@@ -33,11 +33,11 @@ def braille(values: Sequence[float | None], top: float) -> str:
 
 
 def _level(value: float | None, top: float) -> int:
-    if value is None:
+    if not words.known(value):
         return 0
-    if value <= 0 or top <= 0:
+    if value <= 0 or top <= 0 or not words.known(top):
         return 1
-    return min(4, 2 + int(3 * value / top - 1e-9))
+    return 4 if value >= top else 2 + int(3 * (value / top) - 1e-9)
 
 
 def history(
@@ -90,18 +90,19 @@ def _carry(slots: list[float | None], present: set[int], last: int) -> None:
 def ticks(values: Sequence[float], low: float, high: float) -> str:
     """One character a value, eight heights between `low` and `high`."""
     span = high - low
-    if span <= 0:
+    if not words.known(span) or span <= 0:
         return _EIGHTHS[3] * len(values)
-    return "".join(_EIGHTHS[min(7, max(0, int(8 * (value - low) / span)))] for value in values)
+    shares = (min(1.0, max(0.0, (value - low) / span)) if words.known(value) else None for value in values)
+    return "".join(" " if share is None else _EIGHTHS[min(7, int(8 * share))] for share in shares)
 
 
 def shares(parts: Mapping[str, float], room: int) -> dict[str, int]:
     """Cells for each part, in the order given, summing exactly to `room` (largest remainder)."""
     parts = {name: value for name, value in parts.items() if words.known(value)}
     total = sum(value for value in parts.values() if value > 0)
-    if total <= 0 or room <= 0:
+    if not words.known(total) or total <= 0 or room <= 0:
         return {}
-    exact = {name: room * max(value, 0.0) / total for name, value in parts.items()}
+    exact = {name: room * (max(value, 0.0) / total) for name, value in parts.items()}
     given = {name: int(value) for name, value in exact.items()}
     by_rest = sorted(exact, key=lambda name: given[name] - exact[name])
     for name in by_rest[: room - sum(given.values())]:

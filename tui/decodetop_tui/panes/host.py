@@ -8,7 +8,8 @@ from decodetop.core import words
 from decodetop.core.sample import Reading
 from decodetop.core.state import State
 from decodetop.findings.rules import CORE_BOUND_PERCENT
-from decodetop.host.reading import Disk, HostProcess, HostReading
+from decodetop.host import text
+from decodetop.host.reading import NO_LIMIT, Disk, HostProcess, HostReading
 from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes._cells import clip_middle
 from decodetop_tui.panes._lines import history, history_room
@@ -169,9 +170,10 @@ def _zoomed(page: Page, state: State, reading: HostReading, view: View) -> None:
     page.heading("processes of the servers", Span("" if found else "  none seen", "dim"))
     if found:
         _table(page, found, view, headed=True)
-    if reading.reasons:
+    unknown = {field: why for field, why in reading.reasons.items() if why != NO_LIMIT}
+    if unknown:
         page.heading("not known")
-        for field, why in sorted(reading.reasons.items()):
+        for field, why in sorted(unknown.items()):
             page.add(INDENT, Span(f"{words.UNKNOWN} {field.replace('_', ' ')}: ", "dim"), Span(why))
 
 
@@ -187,8 +189,21 @@ def _details(reading: HostReading) -> list[Pair]:
     items.append(pair("available", words.gib(reading.memory_available_bytes), "GiB", 6))
     items.append(pair("frequency", words.number_plain(reading.cpu_frequency_mhz), "MHz", 5))
     items.append(pair("steal", words.number(reading.cpu_steal_percent, 1), "%", 5))
-    items.append(pair("swap", _of_total(reading.swap_used_bytes, reading.swap_total_bytes), "GiB", 9))
+    items.append(pair("container limit", _limit(reading)))
+    if reading.swap_total_bytes == 0:
+        items.append(pair("swap", "none"))
+    else:
+        items.append(pair("swap", _of_total(reading.swap_used_bytes, reading.swap_total_bytes), "GiB", 9))
     return items
+
+
+def _limit(reading: HostReading) -> str:
+    """CPU and memory of a container; none is an answer."""
+    said = text.limit(reading)
+    if said is not None:
+        return said
+    none = NO_LIMIT in (reading.reasons.get("cpu_limit_cores"), reading.reasons.get("memory_limit_bytes"))
+    return "none" if none else words.UNKNOWN
 
 
 def _cores(page: Page, reading: HostReading, view: View) -> None:
@@ -196,10 +211,10 @@ def _cores(page: Page, reading: HostReading, view: View) -> None:
     if not reading.cpu_per_core_percent:
         return
     blocks = " ▁▂▃▄▅▆▇█"
-    text = "".join(
+    bars = "".join(
         blocks[min(8, max(0, round(value / 12.5)))] if words.known(value) else "?"
         for value in reading.cpu_per_core_percent
     )
-    for at in range(0, len(text), max(1, view.width - 14)):
+    for at in range(0, len(bars), max(1, view.width - 14)):
         label = "cores" if at == 0 else ""
-        page.add(INDENT, Span(f"{label:<7}", "dim"), Span("▕", "dim"), Span(text[at : at + view.width - 14] or ""))
+        page.add(INDENT, Span(f"{label:<7}", "dim"), Span("▕", "dim"), Span(bars[at : at + view.width - 14] or ""))
