@@ -85,8 +85,10 @@ def check(state: State, pid: int) -> None:
     assert report.engine == "sglang"
     first = report.ranks[0]
     assert first.period_us is not None
-    assert max(first.kinds_us, key=lambda kind: first.kinds_us[kind]) == "copy"
-    assert 0.5 < first.kinds_us["copy"] / first.period_us.representative < 0.72
+    # a busy machine wakes the server late: idle time is its own, the kernels' shares are not
+    kernels = {kind: us for kind, us in first.kinds_us.items() if kind != "idle"}
+    assert max(kernels, key=lambda kind: kernels[kind]) == "copy"
+    assert 0.66 < kernels["copy"] / sum(kernels.values()) < 0.76
     floor = state.last("floor", FloorReading)
     assert floor is not None and floor.report is not None and floor.report.verdict is not None
     assert floor.report.verdict.id == "copy_bound"
