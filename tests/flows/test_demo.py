@@ -88,7 +88,7 @@ def check(state: State, pid: int) -> None:
     # a busy machine wakes the server late: idle time is its own, the kernels' shares are not
     kernels = {kind: us for kind, us in first.kinds_us.items() if kind != "idle"}
     assert max(kernels, key=lambda kind: kernels[kind]) == "copy"
-    assert 0.66 < kernels["copy"] / sum(kernels.values()) < 0.76
+    assert 0.55 < kernels["copy"] / sum(kernels.values()) < 0.72
     floor = state.last("floor", FloorReading)
     assert floor is not None and floor.report is not None and floor.report.verdict is not None
     assert floor.report.verdict.id == "copy_bound"
