@@ -1,6 +1,9 @@
 """Pins the environment, so that no test depends on whose terminal it runs in."""
 
+import atexit
 import os
+import shutil
+import tempfile
 import time
 
 from hypothesis import settings
@@ -27,6 +30,10 @@ for name in list(os.environ):
         "TMUX",
     } or (name.startswith("DECODETOP_") and name != "DECODETOP_GOLDEN"):  # that one writes the goldens anew
         del os.environ[name]
+
+# tests of several processes at once play the same servers: each has locks of its own
+os.environ["XDG_RUNTIME_DIR"] = _runtime = tempfile.mkdtemp(prefix="decodetop-tests-")
+atexit.register(shutil.rmtree, _runtime, ignore_errors=True)
 
 # the machine that decides what lands runs the same examples each time; a developer's looks further with each run
 settings.register_profile("ci", derandomize=True)

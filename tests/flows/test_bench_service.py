@@ -26,6 +26,7 @@ from decodetop.core.sample import Header, Notice, Reading, Sample
 from decodetop.errors import UsageError
 from decodetop.flows.bench import BenchService, new_seed, shown
 from decodetop.flows.bench_window import FRESH_S
+from decodetop.flows.claim import claimed
 from decodetop.gpu.reading import Gpu, GpuReading
 from decodetop.server.reading import Counters, Server, ServerReading
 from decodetop.server.redact import learn
@@ -268,6 +269,24 @@ async def test_refusals(tmp_path: Path) -> None:
         with pytest.raises(UsageError):
             await box.service.measure(launch.plans, box.engine)
         assert len(launch.plans) == 1
+
+
+async def test_a_server_under_another_load_is_refused_and_free_again_after_it(tmp_path: Path) -> None:
+    launch = Played(result(4), hold=True)
+    async with bench(tmp_path, launch) as box:
+        with claimed([URL], "a capture"):
+            box.engine.submit(StartBench(preset="single", endpoint=URL))
+            await box.until(lambda: box.notices)
+        assert "under load already, by a capture" in box.notices[-1].message and launch.plans == []
+        box.engine.submit(StartBench(preset="single", endpoint=URL))
+        await box.until(lambda: box.reading.progress is not None)
+        with pytest.raises(UsageError, match="by a benchmark"), claimed([URL], "a capture"):
+            pass
+        launch.release.set()
+        await box.until(lambda: box.reading.runs)
+        await box.until(lambda: box.reading.progress is None)
+        with claimed([URL], "a capture"):
+            pass
 
 
 async def test_readonly_refuses_load_but_not_the_baseline(tmp_path: Path) -> None:

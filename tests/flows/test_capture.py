@@ -25,6 +25,7 @@ from decodetop.flows import capture_profile
 from decodetop.flows.capture import CaptureService
 from decodetop.flows.capture_guard import MARKER
 from decodetop.flows.capture_shot import Patience
+from decodetop.flows.claim import claimed
 from decodetop.server.probe import ServerProbe
 from decodetop.server.reading import Flag, Server, ServerReading
 from decodetop.sim.process import start_server
@@ -360,6 +361,15 @@ async def test_a_refusal_is_said_and_nothing_is_stopped(number: int, tmp_path: P
             assert not launch.holding and not (tmp_path / "inv" / MARKER).exists()
             assert d.reading.taking.error is not None and words in d.reading.taking.error
             assert d.reading.captures == () and d.reading.taking.progress is None
+
+
+async def test_a_server_under_a_benchmark_is_not_profiled(tmp_path: Path) -> None:
+    async with ProfiledEngine("vllm", tmp_path / "prof") as engine:
+        server = served(engine)
+        async with desk(tmp_path / "inv", Told(server), Played()) as d:
+            with claimed([server.endpoint], "a benchmark"):
+                notice = await d.told(CaptureSteps(), "under load already, by a benchmark")
+            assert "wait for its end" in notice.hint and engine.controls == []
 
 
 async def test_a_start_that_is_never_answered_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

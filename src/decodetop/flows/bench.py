@@ -24,6 +24,7 @@ from decodetop.core.sample import Command, Notice
 from decodetop.core.thread import CallThread
 from decodetop.errors import DataError, DecodetopError, RequestError, UsageError
 from decodetop.flows.bench_window import Window, refused_run, run_of, server_at
+from decodetop.flows.claim import claimed
 from decodetop.server.reading import ServerReading
 from decodetop.server.redact import redact_text
 
@@ -125,11 +126,15 @@ class BenchService:
     async def measure(self, plans: Sequence[Plan], context: Context, stop: asyncio.Event | None = None) -> Outcome:
         """Run `plans` one after the other until one brings nothing, or `stop`. Never raises for a server's fault.
 
-        Raises UsageError when a series is under way.
+        Raises UsageError when a series is under way, or another load on the same server, of this decodetop or another.
         """
         if self._stop is not None:
             raise UsageError("a benchmark is running already", "stop it first (s), or wait for its end")
-        self._stop = asyncio.Event() if stop is None else stop
+        with claimed([plan.endpoint for plan in plans], "a benchmark"):
+            return await self._measure(plans, context, asyncio.Event() if stop is None else stop)
+
+    async def _measure(self, plans: Sequence[Plan], context: Context, stop: asyncio.Event) -> Outcome:
+        self._stop = stop
         runs: list[Run] = []
         try:
             await self._opened.wait()

@@ -25,6 +25,7 @@ from decodetop.flows.capture_guard import Outcome, forget, left_behind
 from decodetop.flows.capture_place import Box, ThisBox
 from decodetop.flows.capture_profile import KEY_HINT, check_engine, stop
 from decodetop.flows.capture_shot import Patience, Shot, Taken, Tools
+from decodetop.flows.claim import claimed
 from decodetop.server.reading import Server, ServerReading
 from decodetop.steps.reading import (
     Capture,
@@ -148,7 +149,8 @@ class CaptureService:
         folder = self._folder / FOLDER / f"{server.engine}-{stamp}"
         tools = Tools(thread=self._thread, launch=self._launch, key=self._key(), box=self._box, patience=self._patience)
         shot = self._shot = Shot(context, server, ask, folder, tools, lambda seen: self._tell(context, seen))
-        taken = await shot.take()
+        with claimed([server.endpoint], "a capture"):
+            taken = await shot.take()
         for warning in taken.warnings:
             context.notify(Notice(level="warning", message=warning))
         return await self._read(taken, context)
