@@ -20,10 +20,11 @@ import psutil
 import pytest
 
 from decodetop.bench import launch
+from decodetop.bench.gates import gates
 from decodetop.bench.launch import LoadFailed, environment, run_load, shares
 from decodetop.bench.measure import figures
 from decodetop.bench.prompts import WORDS
-from decodetop.bench.reading import Plan
+from decodetop.bench.reading import Environment, Plan
 from decodetop.bench.wire import Ready, Result, Tick
 from support.token_server import MODELS, Seen, Step, TokenServer, Wait, completions, reply
 
@@ -386,6 +387,50 @@ async def test_a_minimum_length_is_asked_for_when_ignore_eos_did_not_do() -> Non
     result, terms, seen = await load(script, warmup_requests=2)
     assert terms.dialect.min_tokens and seen[-1].body["min_tokens"] == 8
     assert all(record.fault is None for record in result.records)
+
+
+async def test_a_time_ends_a_run_and_what_is_under_way_drains() -> None:
+    result, _, seen = await load(
+        lambda one: completions(one, ttft_s=0.05, itl_s=0.01), duration_s=0.5, requests=1_000_000, warmup_requests=0
+    )
+    assert not result.partial and result.unfinished == 0
+    assert all(record.fault is None and record.output_tokens == 8 for record in result.records)
+    begin_ns = min(record.write_ns or 0 for record in result.records)
+    late_s = max((record.due_ns - begin_ns) / 1e9 for record in result.records)
+    assert 2 <= len(result.records) == len([one for one in seen if one.method == "POST"]) - 1
+    assert late_s < 5.0  # a loaded test machine
+    metrics = figures(result, duration_s=0.5).metrics
+    assert metrics.concurrency is not None and 0 < metrics.concurrency <= 2.0
+
+
+def slowing(*gaps_s: float) -> Callable[[Seen], Iterable[Step]]:
+    """After the trial, one gap between tokens after the other; the last stays."""
+    left = [gaps_s[0], *gaps_s]
+
+    def script(seen: Seen) -> Iterable[Step]:
+        if seen.method != "POST":
+            return completions(seen)
+        return completions(seen, itl_s=left.pop(0) if len(left) > 1 else left[0])
+
+    return script
+
+
+@pytest.mark.parametrize(("gaps_s", "rounds", "steady"), [((0.2, 0.1, 0.1), 3, True), ((0.01, 0.1) * 4, 6, False)])
+async def test_warm_up_goes_on_until_the_pace_is_steady(gaps_s: tuple[float, ...], rounds: int, steady: bool) -> None:
+    shape = {"streams": 1, "requests": 1, "warmup_requests": 1, "warmup_steady": True}
+    result, _, seen = await load(slowing(*gaps_s), **shape)
+    posts = len([one for one in seen if one.method == "POST"]) - 2  # the trial, the one measured
+    assert rounds <= posts <= 6 if steady else posts == rounds
+    assert len(result.records) == 1
+    if not steady:
+        assert result.unsteady is not None and result.unsteady > 0.05
+        plan = plan_for("http://x", **shape)
+        found = [
+            gate
+            for gate in gates(plan, result, figures(result), Environment(decodetop="0"))
+            if gate.name == "not_steady"
+        ]
+        assert [gate.severity for gate in found] == ["info"]
 
 
 def chatty(per_word: float, overhead: int) -> Callable[[Seen], Iterable[Step]]:

@@ -6,9 +6,11 @@ import asyncio
 import time
 
 import pytest
+from msgspec import structs
 
 from decodetop.bench.live import progress_of
 from decodetop.bench.reading import Plan
+from decodetop.bench.text import progress_line
 from decodetop.bench.watch import LagMeter
 from decodetop.bench.wire import Tick
 
@@ -29,6 +31,14 @@ def test_rate_and_time_left() -> None:
 
 def test_the_steps_to_come_of_a_sweep_count_in_the_time_left() -> None:
     assert progress_of(PLAN, [tick()], step=1, steps=3).eta_s == pytest.approx(6.0 + 2 * 8.0)
+
+
+def test_the_time_left_of_a_run_that_a_time_ends() -> None:
+    timed = structs.replace(PLAN, duration_s=30.0, requests=1_000_000)
+    progress = progress_of(timed, [tick(done=3)], step=1, steps=2)
+    assert (progress.eta_s, progress.requests_total, progress.duration_s) == (28.0 + 30.0, 0, 30.0)
+    assert "3 requests" in progress_line(progress) and "1000000" not in progress_line(progress)
+    assert progress_of(timed, [tick(elapsed_s=31.0)]).eta_s == 0.0
 
 
 def test_chunks_without_a_count_yet_are_taken_to_carry_as_many_tokens_as_the_others() -> None:

@@ -57,6 +57,26 @@ def test_one_token_a_chunk() -> None:
     assert metrics.request_s == pytest.approx(2 / window_s, rel=1e-6)
 
 
+def test_a_run_that_a_time_ends_leaves_the_drain_out_of_every_rate() -> None:
+    whole, cut = record(), record(1, start_ms=100)  # the second gets 5 of its 8 tokens before 280 ms
+    late = record(2, start_ms=270)  # none
+    seen = figures(result([whole, cut, late]), {"e2e": 1e9}, duration_s=0.28)
+    assert seen.window_s == pytest.approx(0.28) and seen.tokens.output == 24
+    metrics = seen.metrics
+    assert metrics.output_tok_s == pytest.approx((8 + 5) / 0.28, rel=1e-6)
+    assert metrics.request_s == pytest.approx(1 / 0.28, rel=1e-6) == metrics.goodput_request_s
+    assert metrics.concurrency == pytest.approx((240 + 180 + 10) / 280, rel=1e-6)
+    assert metrics.ttft_ms is not None and metrics.ttft_ms.n == 3
+    unsaid = [record(1, start_ms=100, chunk_tokens=None, output_tokens=16), whole]  # two tokens a chunk, about
+    assert figures(result(unsaid), duration_s=0.28).metrics.output_tok_s == pytest.approx((8 + 10) / 0.28, rel=1e-6)
+    assert figures(result([whole]), duration_s=9.0).window_s == pytest.approx(0.24)  # it ended before its time
+
+
+def test_requests_under_way() -> None:
+    metrics = figures(result([record(), record(1, start_ms=120), record(2, start_ms=240)])).metrics
+    assert metrics.concurrency == pytest.approx(3 * 240 / 480, rel=1e-6)
+
+
 def test_speculation_chunk_gap_is_not_the_gap_of_a_token() -> None:
     one = record(chunks_ms=[100, 120, 140], chunk_tokens=[4, 4, 2], output_tokens=10)
     metrics = figures(result([one])).metrics

@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decodetop.bench.negotiate import words_for
-from decodetop.bench.plan import Overrides, choose, load_presets, parse_slo, plans_of
+from decodetop.bench.plan import (
+    REQUESTS_MAX,
+    Overrides,
+    choose,
+    fitting,
+    load_presets,
+    parse_presets,
+    parse_slo,
+    plans_of,
+    several,
+)
 from decodetop.bench.prompts import FIRST_ID, IDS, WORDS, Prompts
 from decodetop.bench.reading import Api, Plan
 from decodetop.bench.request import Dialect, address, body, head
@@ -21,8 +31,8 @@ SHIPPED = load_presets()
 
 
 def test_shipped_presets() -> None:
-    assert [preset.name for preset in SHIPPED] == ["single", "sweep", "long"]
-    single, sweep, long = SHIPPED
+    assert [preset.name for preset in SHIPPED] == ["single", "sweep", "long", "ladder"]
+    single, sweep, long, _ = SHIPPED
     assert (single.streams, single.output_tokens) == ((1,), 256)
     assert sweep.streams == (1, 2, 4, 8, 16, 32)
     assert long.input_tokens == 16_000
@@ -39,7 +49,16 @@ def test_own_presets_add_and_replace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["[x", "x = 1", "[x]\nstream = [1]", "[x]\nstreams = []", "[x]\noutput_tokens = 0", "[x]\nstreams = [5000]"]
+    "text",
+    [
+        "[x",
+        "x = 1",
+        "[x]\nstream = [1]",
+        "[x]\nstreams = []",
+        "[x]\noutput_tokens = 0",
+        "[x]\nstreams = [5000]",
+        "[x]\ninput_tokens = []",
+    ],
 )
 def test_a_wrong_presets_file_is_named(tmp_path: Path, text: str) -> None:
     own = tmp_path / "presets.toml"
@@ -54,6 +73,26 @@ def test_a_sweep_is_a_plan_per_number_of_streams_each_with_its_own_seed() -> Non
     assert [plan.seed for plan in plans] == list(range(100, 106))
     assert [plan.requests for plan in plans] == [3 * plan.streams for plan in plans]
     assert [plan.warmup_requests for plan in plans] == [plan.streams for plan in plans]
+
+
+def test_a_ladder_is_a_plan_per_input_length_as_far_as_the_model_holds_it() -> None:
+    ladder = choose(SHIPPED, "ladder")
+    plans = plans_of(ladder, "http://x", 5)
+    assert [plan.input_tokens for plan in plans] == [1000, 4000, 16000, 64000] and several(ladder, Overrides())
+    assert len({plan.seed for plan in plans}) == 4
+    assert [plan.input_tokens for plan in fitting(plans, 16128)] == [1000, 4000, 16000]
+    assert fitting(plans, 16) == plans == fitting(plans, None)  # the server is to say it itself
+    (one,) = plans_of(ladder, "http://x", 5, Overrides(input_tokens=70))
+    assert one.input_tokens == 70 and not several(ladder, Overrides(input_tokens=70))
+    (mine,) = parse_presets("[mine]\nstreams = [1, 2]\ninput_tokens = [8, 16]\n", "f")
+    assert [(plan.streams, plan.input_tokens) for plan in plans_of(mine, "u", 1)] == [(1, 8), (1, 16), (2, 8), (2, 16)]
+
+
+def test_a_time_ends_a_run_instead_of_a_number() -> None:
+    (plan,) = plans_of(choose(SHIPPED, "single"), "http://x", 5, Overrides(duration_s=30.0))
+    assert (plan.duration_s, plan.requests) == (30.0, REQUESTS_MAX)
+    (plan,) = plans_of(choose(SHIPPED, "single"), "http://x", 5, Overrides(duration_s=30.0, requests=7))
+    assert (plan.duration_s, plan.requests) == (30.0, 7)
 
 
 def test_options_override_the_preset() -> None:
@@ -87,6 +126,8 @@ def test_a_long_answer_gets_the_time_it_needs_unless_a_time_was_asked_for() -> N
         Overrides(requests=10**12),
         Overrides(warmup_requests=10**12),
         Overrides(temperature=float("nan")),
+        Overrides(duration_s=0.0),
+        Overrides(duration_s=float("inf")),
         Overrides(timeout_s=float("nan")),
         Overrides(request_rate_s=float("nan")),
     ],

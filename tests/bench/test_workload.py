@@ -6,7 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -20,7 +20,7 @@ from decodetop.bench.plan import parse_slo
 from decodetop.bench.reading import Plan
 from decodetop.bench.request import Dialect
 from decodetop.bench.wire import Record, Result
-from decodetop.bench.workload import Line, Workload, poisson_ns, read_lines, replayed_ns
+from decodetop.bench.workload import Line, Workload, poisson_s, read_lines, replayed_s
 from decodetop.errors import DataError, UsageError
 from support.token_server import Seen, Step, TokenServer, Wait, completions
 
@@ -28,10 +28,13 @@ MS = 1_000_000
 
 
 def test_poisson_times_are_fixed_by_the_seed_and_have_the_rate() -> None:
-    times = poisson_ns(3, 50.0, 4000)
-    assert times == poisson_ns(3, 50.0, 4000) != poisson_ns(4, 50.0, 4000)
-    assert times[:10] == poisson_ns(3, 50.0, 10)  # every process of a run computes the same
-    gaps = [(b - a) / 1e9 for a, b in pairwise(times)]
+    def of(seed: int, count: int = 4000) -> list[float]:
+        return list(islice(poisson_s(seed, 50.0), count))
+
+    times = of(3)
+    assert times == of(3) != of(4)
+    assert times[:10] == of(3, 10)  # every process of a run computes the same
+    gaps = [b - a for a, b in pairwise(times)]
     assert mean(gaps) == pytest.approx(0.02, rel=0.1)
     assert stdev(gaps) == pytest.approx(0.02, rel=0.1)  # an exponential's spread is its mean
     assert min(gaps) >= 0 and times[0] == 0
@@ -39,7 +42,17 @@ def test_poisson_times_are_fixed_by_the_seed_and_have_the_rate() -> None:
 
 def test_recorded_times_start_at_nought_and_go_on_after_the_last() -> None:
     lines = [Line(prompt="x", t_s=t) for t in (10.0, 10.5, 12.0)]
-    assert [t / 1e9 for t in replayed_ns(lines, 5)] == [0.0, 0.5, 2.0, 3.0, 3.5]
+    assert list(islice(replayed_s(lines), 5)) == [0.0, 0.5, 2.0, 3.0, 3.5]
+
+
+def test_no_request_is_due_after_the_time_of_the_plan() -> None:
+    lines = tuple(Line(prompt="x", t_s=t) for t in (10.0, 10.5, 12.0))
+    plan = Plan(preset="t", endpoint="http://x", duration_s=3.2)
+    assert Workload(plan, Dialect(), lines).arrivals_ns(100) == [0, 500_000_000, 2_000_000_000, 3_000_000_000]
+    assert Workload(plan, Dialect(), lines).arrivals_ns(2) == [0, 500_000_000]
+    at_random = Plan(preset="t", endpoint="http://x", duration_s=20.0, request_rate_s=10.0)
+    due_ns = Workload(at_random, Dialect()).arrivals_ns(1_000_000)
+    assert due_ns is not None and 100 < len(due_ns) < 300 and due_ns[-1] < 20e9
 
 
 GOOD = [
@@ -65,8 +78,29 @@ def test_real_prompts(tmp_path: Path) -> None:
     assert work.arrivals_ns(3) is None
 
 
+def test_a_recorded_arrival_file_makes_up_prompts_of_its_lengths(tmp_path: Path) -> None:
+    ours = [{"t_s": 1.0, "input_tokens": 30, "output_tokens": 5}, {"t_s": 1.5, "input_tokens": 7}]
+    public = [{"timestamp": 1000, "input_length": 30, "output_length": 5, "hash_ids": [1]}]
+    plan = Plan(preset="t", endpoint="http://x", output_tokens=9)
+    lines = read_lines(written(tmp_path, ours), "completions")
+    assert read_lines(written(tmp_path, public), "chat") == lines[:1]
+    work = Workload(plan, Dialect(), lines)
+    prompts = [json.loads(work.prompt(n, Dialect())[0]) for n in range(3)]
+    assert [len(prompt) for prompt in prompts] == [30, 7, 30]
+    assert len({prompt[0] for prompt in prompts}) == 3  # a line that comes again is another prompt
+    assert [work.output_tokens(n) for n in range(3)] == [5, 9, 5]
+    assert work.arrivals_ns(3) == [0, 500_000_000, 1_000_000_000]
+    in_words = Dialect(token_ids=False, words=64)  # of 128 tokens: half a word a token
+    spoken = Workload(plan, in_words, lines)
+    assert [len(json.loads(spoken.prompt(n, in_words)[0]).split()) for n in range(2)] == [15, 4]
+
+
 BAD: dict[str, tuple[list[Any], str, str]] = {
     "no JSON": (["{"], "completions", ":1"),
+    "a prompt and a length": ([{"prompt": "x", "input_tokens": 3}], "completions", "either prompt or messages"),
+    "a length of nothing": ([{"input_tokens": 0}], "completions", "input_tokens 0"),
+    "a length of no model": ([{"input_tokens": 10**12}], "completions", "input_tokens"),
+    "a trace without a length": ([{"timestamp": 1, "input_length": 2}], "completions", ":1"),
     "neither": ([{}], "completions", "either prompt or messages"),
     "both": ([{"prompt": "x", "messages": []}], "chat", "either prompt or messages"),
     "messages without chat": ([GOOD[0], {"messages": [{"role": "user", "content": "x"}]}], "completions", ":2"),

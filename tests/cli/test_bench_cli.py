@@ -20,7 +20,7 @@ from decodetop.bench.store import FILE, RunStore
 from decodetop.cli import main
 from support.token_server import HEAD, Break, Seen, Step, TokenServer, Wait, chunk, completions, event, reply
 
-FAST = ("--streams", "2", "--requests", "4", "--input-tokens", "16", "--output-tokens", "6")
+FAST = ("--streams", "2", "--requests", "4", "--input-tokens", "16", "--output-tokens", "6", "--warmup", "2")
 
 
 class Ended(NamedTuple):
@@ -263,6 +263,14 @@ async def test_a_store_that_can_not_be_used_does_not_lose_the_result(tmp_path: P
     done = await run(tmp_path, steady, *FAST, "--json")
     assert done.code == 0 and done.json["requests"]["ok"] == 4 and done.json["id"] is None
     assert "not stored" in done.err
+
+
+async def test_a_run_of_a_given_time(tmp_path: Path) -> None:
+    shape = ("--streams", "2", "--input-tokens", "8", "--output-tokens", "4", "--warmup", "1", "--duration-s", "0.5")
+    done = await run(tmp_path, steady, *shape, "--json")
+    assert done.code == 0, done.err
+    assert done.json["plan"]["duration_s"] == 0.5 and done.json["requests"]["ok"] >= 2
+    assert done.json["valid"] and {gate["name"] for gate in done.json["gates"]}.isdisjoint({"given_up", "partial"})
 
 
 async def test_a_damaged_store_does_not_lose_the_result(tmp_path: Path, here: Here) -> None:

@@ -182,7 +182,7 @@ async def test_a_preset_against_the_current_server(tmp_path: Path) -> None:
         FakeProbe("gpu", [GpuReading(gpus=(Gpu(index=0, name="H200", sm_clock_mhz=1980, energy_j=5.0),))]),
     ]
     async with bench(tmp_path, launch, probes) as box:
-        assert [preset.name for preset in box.reading.presets] == ["single", "sweep", "long"]
+        assert [preset.name for preset in box.reading.presets] == ["single", "sweep", "long", "ladder"]
         box.engine.submit(StartBench(preset="single"))
         await box.until(lambda: box.reading.progress is not None and box.reading.progress.phase == "measuring")
         launch.release.set()

@@ -614,7 +614,7 @@ async def test_a_second_capture_is_refused_here_and_in_another_decodetop(tmp_pat
             d.engine.submit(CaptureSteps())
             await asyncio.wait_for(engine.started.wait(), WAIT_S)
             await d.told(CaptureSteps(), "a capture is under way already")
-            await other.told(CaptureSteps(), "another capture is under way")
+            await other.told(CaptureSteps(), "under load already, by a capture")
             assert engine.controls == ["/start_profile"]
             d.samples.clear()
             await d.told(StopCapture(), "the capture was stopped")

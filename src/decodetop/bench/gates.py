@@ -44,6 +44,7 @@ def gates(plan: Plan, result: Result, seen: Figures, environment: Environment) -
     found = [
         *_outcome(plan, result, seen),
         *_lengths(plan, seen),
+        *_warmup(result),
         *_client(result, seen),
         *(gate for span in environment.gpus for gate in _gpu(span)),
         *_server(environment.server, result, seen),
@@ -66,18 +67,22 @@ def _outcome(plan: Plan, result: Result, seen: Figures) -> Iterator[Gate]:
         detail = f"{short} of {total} answers were shorter than {plan.output_tokens} tokens: not the work asked for"
         yield Gate(name="short_output", severity="invalid", detail=detail)
     if result.lost is not None:
-        detail = f"{result.lost}; {total} of {plan.requests} requests had ended"
+        detail = f"{result.lost}; {_of(total, plan)} had ended"
         yield Gate(name="load_lost", severity="suspect", detail=detail)
     elif result.partial:
-        detail = f"stopped after {total} of {plan.requests} requests; {result.unfinished} under way were dropped"
+        detail = f"stopped after {_of(total, plan)}; {result.unfinished} under way were dropped"
         yield Gate(name="partial", severity="suspect", detail=detail)
-    elif total < plan.requests:
+    elif total < plan.requests and plan.duration_s is None:
         yield Gate(
             name="given_up", severity="invalid", detail=f"nothing but time-outs: {total} of {plan.requests} sent"
         )
     if 0 < asked.ok < FEW_REQUESTS:
         detail = f"{asked.ok} requests: a p99 over requests is the largest of them"
         yield Gate(name="few_requests", severity="info", detail=detail)
+
+
+def _of(total: int, plan: Plan) -> str:
+    return f"{total} requests" if plan.duration_s is not None else f"{total} of {plan.requests} requests"
 
 
 def _lengths(plan: Plan, seen: Figures) -> Iterator[Gate]:
@@ -101,6 +106,12 @@ def _lengths(plan: Plan, seen: Figures) -> Iterator[Gate]:
     if tokens.cached > allowed:
         detail = f"{100 * tokens.cached / tokens.prompt:.0f} % of the prompt tokens came from the prefix cache"
         yield Gate(name="cached_tokens", severity="suspect", detail=detail)
+
+
+def _warmup(result: Result) -> Iterator[Gate]:
+    if result.unsteady is not None:
+        detail = f"the pace of a token still changed by {100 * result.unsteady:.0f} % when warm-up ended"
+        yield Gate(name="not_steady", severity="info", detail=detail)
 
 
 def _client(result: Result, seen: Figures) -> Iterator[Gate]:

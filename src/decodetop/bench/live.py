@@ -29,7 +29,8 @@ def progress_of(plan: Plan, ticks: Sequence[Tick], step: int = 1, steps: int = 1
         steps=steps,
         streams=plan.streams,
         requests_done=sum(tick.done for tick in ticks),
-        requests_total=plan.requests,
+        requests_total=plan.requests if plan.duration_s is None else 0,
+        duration_s=plan.duration_s,
         errors=sum(tick.failed for tick in ticks),
         elapsed_s=elapsed_s,
         eta_s=_eta_s(plan, seen or chunks, elapsed_s, steps - step) if under_load else None,
@@ -42,6 +43,8 @@ def progress_of(plan: Plan, ticks: Sequence[Tick], step: int = 1, steps: int = 1
 
 def _eta_s(plan: Plan, tokens: float, elapsed_s: float, steps_left: int) -> float | None:
     """Tokens still to come at the rate so far; the steps of a sweep that follow are taken to last as long."""
+    if plan.duration_s is not None:
+        return max(0.0, plan.duration_s - elapsed_s) + steps_left * plan.duration_s
     total = plan.requests * plan.output_tokens
     if tokens <= 0:
         return None

@@ -19,6 +19,8 @@ from decodetop.errors import UsageError
 HOPELESS_S = 300.0
 
 PREPARED_MAX_BYTES = 256 << 20
+PREPARED_MAX = 20_000
+"""Requests; a plan that a time ends may have many more than will ever be sent."""
 
 KEY_MIN = 4
 """A shorter key (`x`, for servers that want any) is no secret, and masking it would eat ordinary words."""
@@ -93,6 +95,8 @@ class Load:
         self._idle = list(self._connections)
         async with asyncio.TaskGroup() as group:
             for index in indices:
+                if index >= len(due_ns):
+                    return  # not due before the plan's time is over
                 at_ns = began_ns + due_ns[index]
                 while (left_ns := at_ns - self._inbox.now()) > 0:
                     await asyncio.sleep(left_ns / 1e9)
@@ -138,7 +142,7 @@ class Load:
     async def prepare(self, indices: range) -> None:
         """Build requests ahead, as many as fit, so that no stream waits for another's to be built."""
         size = 0
-        for index in indices:
+        for index in indices[:PREPARED_MAX]:
             self._prepared[index] = payload = self.payload(index, self._work.output_tokens(index))
             size += len(payload)
             if size > PREPARED_MAX_BYTES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -18,7 +19,7 @@ NS_PER_S = 1e9
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the records say. `window_s` = first write to last token; None without one."""
+    """What the records say. `window_s` = the measured window, see `Metrics`; None without one."""
 
     requests: Requests
     tokens: Tokens
@@ -41,23 +42,26 @@ def merged(results: Sequence[Result]) -> Result:
         unfinished=sum(result.unfinished for result in results),
         cpu_percent=max(cpus, default=None),
         loop_lag_ms_p99=max(lags, default=None),
+        unsteady=max((result.unsteady for result in results if result.unsteady is not None), default=None),
         lost=next((result.lost for result in results if result.lost is not None), None),
     )
 
 
-def figures(result: Result, slo_ms: Mapping[str, float] | None = None) -> Figures:
+def figures(result: Result, slo_ms: Mapping[str, float] | None = None, duration_s: float | None = None) -> Figures:
     """Timings and tokens are of the answers that came whole, those that came short among them.
 
-    `slo_ms`: bounds of a request's ttft, tpot and e2e, for the goodput.
+    `slo_ms`: bounds of a request's ttft, tpot and e2e, for the goodput. `duration_s`: rates are over that time from the
+    first write on, and what came later, while the last requests drained, is in no rate.
     """
     whole = [record for record in result.records if record.fault in (None, "short_output") and record.chunks_ns]
     tokens = _tokens(whole, result)
-    window_s = _window_s(result.records, whole)
+    window = _window(result.records, whole, duration_s)
+    window_s = window.seconds if window is not None else None
     delays = sorted((record.write_ns - record.due_ns) / NS_PER_MS for record in result.records if record.write_ns)
     return Figures(
         requests=_requests(result.records),
         tokens=tokens,
-        metrics=_metrics(whole, tokens, window_s, slo_ms or {}),
+        metrics=_metrics(whole, tokens, window, slo_ms or {}),
         window_s=window_s,
         send_delay_ms_p99=quantile(delays, 0.99) if delays else None,
         uncounted=sum(record.output_tokens is None for record in whole),
@@ -88,28 +92,64 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return sum(known) if known and len(known) == len(values) else None
 
 
-def _window_s(records: Sequence[Record], whole: Sequence[Record]) -> float | None:
+class _Window(msgspec.Struct, frozen=True):
+    """What rates are over, in ns of the records' clock."""
+
+    begin_ns: int
+    end_ns: int
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ns - self.begin_ns) / NS_PER_S
+
+    def holds(self, record: Record) -> bool:
+        """Its last token came inside."""
+        return record.write_ns is not None and record.write_ns + record.chunks_ns[-1] <= self.end_ns
+
+    def tokens(self, record: Record) -> float:
+        """Output tokens that came inside: by its chunks' own counts, else as evenly as its chunks came."""
+        if self.holds(record) or record.write_ns is None or not record.output_tokens:
+            return record.output_tokens or 0
+        inside = bisect_right(record.chunks_ns, self.end_ns - record.write_ns)
+        if record.chunk_tokens is not None:
+            return sum(record.chunk_tokens[:inside])
+        return record.output_tokens * inside / len(record.chunks_ns)
+
+    def busy_ns(self, record: Record) -> int:
+        """How long the request was under way inside."""
+        begin_ns = record.write_ns
+        return 0 if begin_ns is None else max(0, min(begin_ns + record.chunks_ns[-1], self.end_ns) - begin_ns)
+
+
+def _window(records: Sequence[Record], whole: Sequence[Record], duration_s: float | None) -> _Window | None:
     writes = [record.write_ns for record in records if record.write_ns is not None]
     ends = [record.write_ns + record.chunks_ns[-1] for record in whole if record.write_ns is not None]
     if not writes or not ends or max(ends) <= min(writes):
         return None
-    return (max(ends) - min(writes)) / NS_PER_S
+    begin_ns, end_ns = min(writes), max(ends)
+    return _Window(begin_ns, end_ns if duration_s is None else min(end_ns, begin_ns + round(duration_s * NS_PER_S)))
 
 
-def _metrics(whole: Sequence[Record], tokens: Tokens, window_s: float | None, slo_ms: Mapping[str, float]) -> Metrics:
+def _metrics(whole: Sequence[Record], tokens: Tokens, window: _Window | None, slo_ms: Mapping[str, float]) -> Metrics:
     several = [record for record in whole if len(record.chunks_ns) > 1]
     counted = bool(several) and all(record.chunk_tokens is not None for record in several)
-    ok = sum(record.fault is None for record in whole)
+    ended = [record for record in whole if window is not None and window.holds(record)]
+    rates: dict[str, float | None] = dict.fromkeys(("output_tok_s", "request_s", "goodput_request_s", "concurrency"))
+    if window is not None:
+        rates["request_s"] = sum(record.fault is None for record in ended) / window.seconds
+        rates["concurrency"] = sum(map(window.busy_ns, whole)) / NS_PER_S / window.seconds
+        if tokens.output is not None:
+            rates["output_tok_s"] = sum(map(window.tokens, whole)) / window.seconds
+        if slo_ms:
+            rates["goodput_request_s"] = sum(_within(record, slo_ms) for record in ended) / window.seconds
     return Metrics(
         ttft_ms=quantiles(record.chunks_ns[0] / NS_PER_MS for record in whole),
         itl_ms=quantiles(itl for record in several for itl in _itls_ms(record)) if counted else None,
         icl_ms=quantiles(gap / NS_PER_MS for record in several for gap in gaps_ns(record)),
         tpot_ms=quantiles(tpot for record in several for tpot in _tpot_ms(record)),
         e2e_ms=quantiles(record.chunks_ns[-1] / NS_PER_MS for record in whole),
-        output_tok_s=tokens.output / window_s if tokens.output is not None and window_s else None,
-        request_s=ok / window_s if window_s else None,
         accept_length=_accept_length(whole),
-        goodput_request_s=sum(_within(record, slo_ms) for record in whole) / window_s if slo_ms and window_s else None,
+        **rates,
     )
 
 

@@ -44,7 +44,7 @@ async def negotiate(plan: Plan, aim: Target, inbox: Inbox, dialect: Dialect | No
         if plan.api in ("completions", "chat") and plan.model is None:
             talk.model = await talk.first_model()
         agreed, exchange = await talk.agree(dialect or first_dialect(plan))
-        if not agreed.token_ids and plan.prompts_file is None and exchange.log.fault is None:
+        if not agreed.token_ids and exchange.log.fault is None:
             agreed, exchange = await talk.size(agreed, exchange)
     finally:
         talk.close()

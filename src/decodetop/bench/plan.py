@@ -40,13 +40,14 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
     request_rate_s: float | None = None
     prompts_file: str | None = None
     slo_ms: dict[str, float] | None = None
+    duration_s: float | None = None
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     title: str | None = None
     streams: tuple[int, ...] = (1,)
     requests_per_stream: int = 4
-    input_tokens: int = 128
+    input_tokens: int | tuple[int, ...] = 128
     output_tokens: int = 256
     api: Api = "completions"
     timeout_s: float = 120.0
@@ -81,8 +82,9 @@ def parse_presets(text: str, where: str) -> tuple[Preset, ...]:
 
 
 def _preset(name: str, entry: _Entry, where: str) -> Preset:
-    sizes = (*entry.streams, entry.requests_per_stream, entry.input_tokens, entry.output_tokens, entry.timeout_s)
-    if not entry.streams or min(sizes) <= 0 or max(entry.streams) > STREAMS_MAX:
+    contexts = entry.input_tokens if isinstance(entry.input_tokens, tuple) else (entry.input_tokens,)
+    sizes = (*entry.streams, entry.requests_per_stream, *contexts, entry.output_tokens, entry.timeout_s)
+    if not entry.streams or not contexts or min(sizes) <= 0 or max(entry.streams) > STREAMS_MAX:
         message = (
             f"{where}: preset {name}: streams (up to {STREAMS_MAX}), requests, tokens and time-out must be above 0"
         )
@@ -92,7 +94,8 @@ def _preset(name: str, entry: _Entry, where: str) -> Preset:
         title=entry.title or name,
         streams=entry.streams,
         requests_per_stream=entry.requests_per_stream,
-        input_tokens=entry.input_tokens,
+        input_tokens=contexts[0],
+        contexts=contexts if len(contexts) > 1 else (),
         output_tokens=entry.output_tokens,
         api=entry.api,
         timeout_s=entry.timeout_s,
@@ -108,13 +111,14 @@ def choose(presets: Sequence[Preset], name: str) -> Preset:
 
 
 def plans_of(preset: Preset, endpoint: str, seed: int, asked: Overrides | None = None) -> list[Plan]:
-    """One plan per number of streams. Each has its own seed, so that no run reads another's prefix cache.
+    """One plan per number of streams and input length. Each has its own seed, so that no run reads another's prefix
+    cache.
 
-    Warm-up is one request per stream. Raises UsageError for a number that makes no sense.
+    Warm-up is one request per stream, until steady. Raises UsageError for a number that makes no sense.
     """
     asked = Overrides() if asked is None else asked
     plans = []
-    for step, streams in enumerate(preset.streams if asked.streams is None else (asked.streams,)):
+    for step, (streams, input_tokens) in enumerate(_steps(preset, asked)):
         output_tokens = preset.output_tokens if asked.output_tokens is None else asked.output_tokens
         patient_s = max(preset.timeout_s, SECONDS_PER_TOKEN * output_tokens)
         plan = Plan(
@@ -123,9 +127,10 @@ def plans_of(preset: Preset, endpoint: str, seed: int, asked: Overrides | None =
             api=asked.api or preset.api,
             model=asked.model,
             streams=streams,
-            requests=streams * preset.requests_per_stream if asked.requests is None else asked.requests,
+            requests=_requests(preset, asked, streams),
             warmup_requests=streams if asked.warmup_requests is None else asked.warmup_requests,
-            input_tokens=preset.input_tokens if asked.input_tokens is None else asked.input_tokens,
+            warmup_steady=asked.warmup_requests is None,
+            input_tokens=input_tokens,
             output_tokens=output_tokens,
             timeout_s=patient_s if asked.timeout_s is None else asked.timeout_s,
             seed=seed + step,
@@ -135,10 +140,35 @@ def plans_of(preset: Preset, endpoint: str, seed: int, asked: Overrides | None =
             request_rate_s=asked.request_rate_s,
             prompts_file=asked.prompts_file,
             slo_ms=asked.slo_ms or {},
+            duration_s=asked.duration_s,
         )
         _check(plan)
         plans.append(plan)
     return plans
+
+
+def _steps(preset: Preset, asked: Overrides) -> list[tuple[int, int]]:
+    """(streams, input tokens) of each run."""
+    streams = preset.streams if asked.streams is None else (asked.streams,)
+    contexts = preset.contexts or (preset.input_tokens,) if asked.input_tokens is None else (asked.input_tokens,)
+    return [(count, tokens) for count in streams for tokens in contexts]
+
+
+def several(preset: Preset, asked: Overrides) -> bool:
+    """Whether it is a sweep or a ladder: more than one run."""
+    return len(_steps(preset, asked)) > 1
+
+
+def _requests(preset: Preset, asked: Overrides, streams: int) -> int:
+    if asked.requests is not None:
+        return asked.requests
+    return streams * preset.requests_per_stream if asked.duration_s is None else REQUESTS_MAX
+
+
+def fitting(plans: Sequence[Plan], context_length: int | None) -> list[Plan]:
+    """Those of several that a model of `context_length` tokens can hold; all of them when it holds none."""
+    most = math.inf if context_length is None else context_length
+    return [plan for plan in plans if plan.input_tokens + plan.output_tokens <= most] or list(plans)
 
 
 SLO_METRICS = ("ttft", "tpot", "e2e")
@@ -173,6 +203,8 @@ def _check(plan: Plan) -> None:
             raise UsageError(f"--{option} {value} is above {most:,}", reason)
     if not 0 < plan.timeout_s < math.inf:
         raise UsageError(f"--timeout-s {plan.timeout_s:g} is not above 0", "use for example --timeout-s 120")
+    if plan.duration_s is not None and not 0 < plan.duration_s < math.inf:
+        raise UsageError(f"--duration-s {plan.duration_s:g} is not above 0", "use for example --duration-s 60")
     if plan.request_rate_s is not None and not 0 < plan.request_rate_s < math.inf:
         raise UsageError(f"--rate {plan.request_rate_s:g} is not above 0 requests/s", "use for example --rate 2")
     sampled = plan.warmup_requests >= 0 and 0 <= plan.temperature < math.inf

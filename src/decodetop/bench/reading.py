@@ -20,6 +20,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     `ignore_eos` False lets the model end where it likes: a shorter output is then no fault. `shared_prefix_tokens` of
     every prompt are the same. `timeout_s` is for one request as a whole. `request_rate_s` is a Poisson rate; None =
     closed loop. `prompts_file` holds real prompts instead of synthetic ones. `slo_ms`: bounds of ttft, tpot or e2e.
+    `duration_s`: no request begins later than that after the first; `requests` is then only the most there can be.
+    `warmup_steady`: warm-up goes on, `warmup_requests` at a time, until the pace of a token does not change any more.
     """
 
     preset: str
@@ -39,10 +41,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     request_rate_s: float | None = None
     prompts_file: str | None = None
     slo_ms: dict[str, float] = {}
+    duration_s: float | None = None
+    warmup_steady: bool = False
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
-    """A named plan of bench/presets.toml or of the user's file. `streams` with several values is a sweep."""
+    """A named plan of bench/presets.toml or of the user's file. `streams` with several values is a sweep.
+
+    `contexts`: several input lengths, a run each (a ladder); `input_tokens` is then the first of them.
+    """
 
     name: str
     title: str
@@ -52,6 +59,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int = 256
     api: Api = "completions"
     timeout_s: float = 120.0
+    contexts: tuple[int, ...] = ()
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,8 +106,9 @@ class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
 class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     """TTFT from the client's write of the request to the first token; ITL = chunk gap / its tokens where the stream
     says how many, else None; ICL = raw chunk gap; TPOT = (last token - first)/(tokens - 1); E2E to the last token.
-    `output_tok_s` is over the measured window (first write to last token). `goodput_request_s` counts the requests
-    within every bound of the plan's SLO; None without one.
+    `output_tok_s` is over the measured window: first write to last token, or to the end of the plan's `duration_s`, so
+    that the drain stays out. `goodput_request_s` counts the requests within every bound of the plan's SLO; None without
+    one. `concurrency` is the mean number of requests under way in the window.
     """
 
     ttft_ms: Quantiles | None
@@ -111,6 +120,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     request_s: float | None
     accept_length: float | None
     goodput_request_s: float | None = None
+    concurrency: float | None = None
 
 
 class ClientCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,7 +205,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """A run under way. `step` of `steps` for a sweep. Figures are so far, of finished and running requests."""
+    """A run under way. `step` of `steps` for a sweep. Figures are so far, of finished and running requests.
+
+    With `duration_s` the end is a time, and `requests_total` is 0.
+    """
 
     preset: str
     endpoint: str
@@ -212,6 +225,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     ttft_ms_mean: float | None = None
     icl_ms_mean: float | None = None
     loop_lag_ms_p99: float | None = None
+    duration_s: float | None = None
 
 
 class BenchReading(Reading, frozen=True, kw_only=True):

@@ -70,7 +70,7 @@ def against(run: Run, base: Run) -> str:
 def progress_line(progress: Progress) -> str:
     """measuring 12/32 requests  51.7 tok/s  TTFT 55.3 ms  ICL 19.3 ms  ETA 40 s."""
     step = f"step {progress.step}/{progress.steps}  " if progress.steps > 1 else ""
-    done = f"{progress.phase} {progress.requests_done}/{progress.requests_total} requests"
+    done = f"{progress.phase} {done_of(progress)} requests"
     parts = [f"{step}{streams(progress.streams)}", done]
     if progress.output_tok_s is not None:
         parts.append(f"{rate(progress.output_tok_s)} tok/s")
@@ -85,13 +85,19 @@ def progress_line(progress: Progress) -> str:
     return "  ".join(parts)
 
 
+def done_of(progress: Progress) -> str:
+    """`3/12`; `3` where a time ends the run and not a number."""
+    return f"{progress.requests_done}" + (f"/{progress.requests_total}" if progress.duration_s is None else "")
+
+
 def plan_line(plan: Plan) -> str:
     """What was asked of the server."""
-    sizes = f"{plan.input_tokens:,} in, {plan.output_tokens:,} out, {plan.requests} requests"
+    many = f"{plan.requests} requests" if plan.duration_s is None else duration(plan.duration_s)
+    sizes = f"{plan.input_tokens:,} in, {plan.output_tokens:,} out, {many}"
     prefix = f", {plan.shared_prefix_tokens:,} shared" if plan.shared_prefix_tokens else ""
     if plan.prompts_file is not None:
         file = plan.prompts_file.rpartition("/")[2]
-        sizes = f"prompts of {file}, {plan.output_tokens:,} out, {plan.requests} requests"
+        sizes = f"prompts of {file}, {plan.output_tokens:,} out, {many}"
     pace = streams(plan.streams) if plan.request_rate_s is None else f"{plan.request_rate_s:g} requests/s at random"
     return f"{plan.preset}: {pace}, {sizes}{prefix}, {plan.api}"
 
@@ -167,7 +173,8 @@ def run_lines(run: Run) -> list[str]:
     accept = f", accept length {metrics.accept_length:.2f}" if metrics.accept_length is not None else ""
     good = metrics.goodput_request_s
     within = f", {significant(good)} within {_slo_words(run.plan)}" if good is not None else ""
-    found.append(f"throughput  {per_s}{within}{accept}")
+    busy = f", {metrics.concurrency:.1f} requests under way" if metrics.concurrency is not None else ""
+    found.append(f"throughput  {per_s}{within}{accept}{busy}")
     found.append(f"{'ms':<10}  {'mean':>8} {'p50':>8} {'p90':>8} {'p99':>8}         n")
     for title, count, *values in quantile_rows(run):
         found.append(f"{title:<10}  {' '.join(f'{value:>8}' for value in values)} {count:>9}")
@@ -194,8 +201,8 @@ def _server_words(run: Run) -> str:
     return "  ".join(plain(part) for part in parts if part)
 
 
-_COLUMNS = ("run", "preset", "streams", "tok/s", "TTFT", "TPOT", "ICL p99", "ok/failed", "state")
-_RIGHT = frozenset({"streams", "tok/s", "TTFT", "TPOT", "ICL p99"})
+_COLUMNS = ("run", "preset", "streams", "in", "tok/s", "TTFT", "TPOT", "ICL p99", "ok/failed", "state")
+_RIGHT = frozenset({"streams", "in", "tok/s", "TTFT", "TPOT", "ICL p99"})
 
 
 def _cells(run: Run, baseline_id: int | None) -> tuple[str, ...]:
@@ -205,6 +212,7 @@ def _cells(run: Run, baseline_id: int | None) -> tuple[str, ...]:
         name(run),
         run.plan.preset,
         str(run.plan.streams),
+        f"{run.plan.input_tokens:,}",
         rate(metrics.output_tok_s),
         mean_ms(metrics.ttft_ms),
         mean_ms(metrics.tpot_ms),
@@ -271,9 +279,9 @@ def markdown(reading: BenchReading) -> list[str]:
 
 def markdown_table(runs: Sequence[Run], baseline_id: int | None = None) -> list[str]:
     """A row a run."""
-    head = "| run | preset | streams | output tok/s | TTFT ms | TPOT ms | ICL p99 ms | ok/failed | state |"
+    head = "| run | preset | streams | in | output tok/s | TTFT ms | TPOT ms | ICL p99 ms | ok/failed | state |"
     rows = [f"| {' | '.join(escape(cell) for cell in _cells(run, baseline_id))} |" for run in runs]
-    return [head, "|---|---|--:|--:|--:|--:|--:|---|---|", *rows]
+    return [head, "|---|---|--:|--:|--:|--:|--:|--:|---|---|", *rows]
 
 
 DEFINITIONS = (

@@ -93,6 +93,7 @@ class Result(Message, frozen=True, kw_only=True, tag="result"):
     """`partial` = told to stop. `unfinished` requests were under way then and are in no record.
 
     `records` = those that are not in the journal. `lost` = how a load process ended before its work was done.
+    `unsteady` = the share by which the pace still changed at the end of a warm-up that never got steady.
     """
 
     records: list[Record]
@@ -102,6 +103,7 @@ class Result(Message, frozen=True, kw_only=True, tag="result"):
     cpu_percent: float | None
     loop_lag_ms_p99: float | None
     lost: str | None = None
+    unsteady: float | None = None
 
 
 class Fatal(Message, frozen=True, kw_only=True, tag="fatal"):

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,7 +23,9 @@ import msgspec
 
 from decodetop.bench.http import Inbox, reason
 from decodetop.bench.load import Load, target
+from decodetop.bench.measure import gaps_ns
 from decodetop.bench.negotiate import Refused, Terms, negotiate
+from decodetop.bench.stats import quantile
 from decodetop.bench.watch import LagMeter, Live
 from decodetop.bench.wire import Fatal, Job, Phase, Ready, Record, Result, Tick, Up, decode_job, encode, source_of
 from decodetop.bench.workload import Workload, read_lines
@@ -32,6 +34,10 @@ from decodetop.errors import DecodetopError
 TICK_S = 0.25
 WARMUP_TOKENS = 64
 """Of a warm-up answer at the most: enough to capture graphs and fill caches at this number of streams."""
+STEADY = 0.05
+"""A warm-up round's pace that is this near the last one's ends it: two rounds at the least."""
+ROUNDS_MAX, ROUNDS_S = 6, 60.0
+"""Of a warm-up that never gets steady, and after which no further round begins."""
 WARMUP_INDEX = -100
 """Warm-up prompts count down from here, so that no measured prompt is ever in the prefix cache."""
 
@@ -68,6 +74,10 @@ class Indices:
         self._next = first
         self._step = step
 
+    def end(self) -> None:
+        """There are no more."""
+        self.left = 0
+
     def __iter__(self) -> Indices:
         return self
 
@@ -101,6 +111,8 @@ class Worker:
         self._cpu_ns = 0
         self._unfinished = 0
         self._journalled = 0
+        self._warmup_index = WARMUP_INDEX
+        self._unsteady: float | None = None
 
     async def run(self, go: asyncio.Event) -> None:
         """Sends messages; the last is Result or Fatal. Raises Refused or OSError when there is nothing to measure."""
@@ -133,22 +145,46 @@ class Worker:
         if terms.trouble is not None or plan.warmup_requests <= 0:
             return terms.trouble
         self._phase = "warmup"
-        tokens = min(WARMUP_TOKENS, plan.output_tokens)
-        await load.run(Indices(WARMUP_INDEX, plan.warmup_requests, -1), tokens)
+        await self._round(load)
         if any(record.fault == "short_output" for record in load.records):
             load.dialect = msgspec.structs.replace(load.dialect, min_tokens=True)
-            load.records.clear()
-            await load.run(Indices(2 * WARMUP_INDEX - plan.warmup_requests, plan.warmup_requests, -1), tokens)
+            await self._round(load)
             if all(record.fault == "http" for record in load.records):
                 load.dialect = msgspec.structs.replace(load.dialect, min_tokens=False)
+        if plan.warmup_steady:
+            await self._settle(load)
         failed = [record for record in load.records if record.fault is not None]
         return f"{failed[-1].fault}: {failed[-1].message}" if failed else None
+
+    async def _round(self, load: Load) -> None:
+        """`warmup_requests` of them; their records are all that `load` has then."""
+        plan = self.job.plan
+        load.records.clear()
+        indices = Indices(self._warmup_index, plan.warmup_requests, -1)
+        self._warmup_index -= plan.warmup_requests
+        await load.run(indices, min(WARMUP_TOKENS, plan.output_tokens))
+
+    async def _settle(self, load: Load) -> None:
+        """Rounds until one has the pace of the one before: engines compile, capture and tune in their first steps."""
+        until_ns = self._now() + int(ROUNDS_S * 1e9)
+        before = pace_ns(load.records)
+        for _ in range(ROUNDS_MAX - 1):
+            if before is None or self._now() > until_ns:
+                return
+            await self._round(load)
+            pace = pace_ns(load.records)
+            self._unsteady = None if pace is None else abs(pace / before - 1)
+            if self._unsteady is None or self._unsteady <= STEADY:
+                self._unsteady = None
+                return
+            before = pace
 
     async def _measure(self) -> None:
         load, work = self._load, self._work
         assert load is not None and work is not None
         self._indices = Indices(self._own.start, len(self._own), self._own.step)
         due_ns = work.arrivals_ns(self._own.stop)
+        duration_s = self.job.plan.duration_s
         self._live = Live(load)
         gc.collect()
         gc.freeze()
@@ -158,6 +194,8 @@ class Worker:
         self._phase = "measuring"
         load.keep = self._note if self.job.journal is not None else None
         loading = load.run(self._indices) if due_ns is None else load.run_at(self._indices, due_ns)
+        if duration_s is not None:
+            asyncio.get_running_loop().call_later(duration_s, self._indices.end)
         await self._until_stop(loading)
         self._lag.stop()
 
@@ -213,7 +251,15 @@ class Worker:
             unfinished=self._unfinished,
             cpu_percent=busy,
             loop_lag_ms_p99=self._lag.p99_ms,
+            unsteady=self._unsteady,
         )
+
+
+def pace_ns(records: Sequence[Record]) -> float | None:
+    """The median gap between chunks over whole answers (of answers of one chunk, their time); None without any."""
+    whole = [record for record in records if record.fault in (None, "short_output") and record.chunks_ns]
+    gaps = sorted(gap for record in whole for gap in gaps_ns(record)) or sorted(one.chunks_ns[-1] for one in whole)
+    return max(quantile(gaps, 0.5), 1.0) if gaps else None
 
 
 async def serve(source: BinaryIO, sink: BinaryIO, key: str | None) -> int:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import count, islice, pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from decodetop.bench.plan import TOKENS_MAX
 from decodetop.bench.prompts import Prompts
 from decodetop.bench.reading import Plan
 from decodetop.bench.request import Dialect
@@ -17,10 +19,13 @@ from decodetop.core.regular import read_regular
 from decodetop.errors import DataError
 
 FILE_MAX_BYTES = 1 << 30
+MADE_MAX = 64
+"""Lengths of made-up prompts whose common part is kept: a trace may name thousands."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One request of a JSONL file: `prompt` or `messages`, and if it likes its output length and its time.
+    """One request of a JSONL file: `prompt` or `messages` or the length of a made-up one, and if it likes its output
+    length and its time.
 
     `t_s` is when it is due, in seconds from the first; all lines have it or none.
     """
@@ -29,6 +34,15 @@ class Line(msgspec.Struct, frozen=True):
     messages: list[dict[str, Any]] | None = None
     output_tokens: int | None = None
     t_s: float | None = None
+    input_tokens: int | None = None
+
+
+class _Traced(msgspec.Struct, frozen=True):
+    """A line of the public traces of request arrivals (Mooncake's form): ms, and lengths in tokens."""
+
+    timestamp: float
+    input_length: int
+    output_length: int
 
 
 class Workload:
@@ -38,48 +52,62 @@ class Workload:
         self._plan = plan
         self._dialect = dialect
         self._lines = lines
-        self._synthetic = Prompts(plan.seed, dialect.words or plan.input_tokens, plan.shared_prefix_tokens)
+        self._made: dict[int, Prompts] = {}
 
     def prompt(self, index: int, dialect: Dialect) -> tuple[bytes, Dialect]:
         """Request `index`'s prompt as JSON text, and the dialect it is to be sent in (real prompts are text)."""
         if self._lines and index >= 0:
             line = self._lines[index % len(self._lines)]
+            if line.input_tokens is not None:
+                return self._synthetic(index, dialect, line.input_tokens), dialect
             real = line.messages if line.messages is not None else line.prompt
             return msgspec.json.encode(real), msgspec.structs.replace(dialect, token_ids=False)
-        if dialect.token_ids:
-            return self._synthetic.ids(index), dialect
-        return self._synthetic.words(index), dialect
+        return self._synthetic(index, dialect, self._plan.input_tokens), dialect
+
+    def _synthetic(self, index: int, dialect: Dialect, tokens: int) -> bytes:
+        words = self._dialect.words
+        length = tokens if words is None else round(tokens * words / self._plan.input_tokens)
+        prompts = self._made.get(length)
+        if prompts is None:
+            if len(self._made) > MADE_MAX:
+                self._made.clear()
+            prompts = self._made[length] = Prompts(self._plan.seed, length, self._plan.shared_prefix_tokens)
+        return prompts.ids(index) if dialect.token_ids else prompts.words(index)
 
     def output_tokens(self, index: int) -> int:
         """The length asked of measured request `index`."""
         own = self._lines[index % len(self._lines)].output_tokens if self._lines else None
         return self._plan.output_tokens if own is None else own
 
-    def arrivals_ns(self, count: int) -> list[int] | None:
-        """When requests 0 to `count` - 1 are due, ns from the start; None = each when a stream is free."""
+    def arrivals_ns(self, requests: int) -> list[int] | None:
+        """When requests 0 to `requests` - 1 are due, ns from the start, as far as the plan's time goes.
+
+        None = each when a stream is free.
+        """
         if self._plan.request_rate_s is not None:
-            return poisson_ns(self._plan.seed, self._plan.request_rate_s, count)
-        if self._lines and self._lines[0].t_s is not None:
-            return replayed_ns(self._lines, count)
-        return None
+            times = poisson_s(self._plan.seed, self._plan.request_rate_s)
+        elif self._lines and self._lines[0].t_s is not None:
+            times = replayed_s(self._lines)
+        else:
+            return None
+        until_s = self._plan.duration_s if self._plan.duration_s is not None else math.inf
+        return [round(at_s * 1e9) for at_s in takewhile(lambda at_s: at_s < until_s, islice(times, requests))]
 
 
-def poisson_ns(seed: int, rate_s: float, count: int) -> list[int]:
-    """`count` due times in ns at `rate_s` requests a second, fixed ahead so that a slow server can't thin them out."""
+def poisson_s(seed: int, rate_s: float) -> Iterator[float]:
+    """Due times at `rate_s` requests a second, fixed ahead so that a slow server can't thin them out."""
     source = random.Random(f"{seed}:arrivals")
-    at_s, found = 0.0, []
-    for _ in range(count):
-        found.append(round(at_s * 1e9))
+    at_s = 0.0
+    while True:
+        yield at_s
         at_s += source.expovariate(rate_s)
-    return found
 
 
-def replayed_ns(lines: Sequence[Line], count: int) -> list[int]:
+def replayed_s(lines: Sequence[Line]) -> Iterator[float]:
     """The file's times from its first; repeated after its last when there are fewer lines than requests."""
-    times = [line.t_s or 0.0 for line in lines]
-    span_s = times[-1] - times[0] + (times[-1] - times[0]) / max(1, len(times) - 1)
-    turns = (divmod(index, len(lines)) for index in range(count))
-    return [round((times[place] - times[0] + turn * span_s) * 1e9) for turn, place in turns]
+    times = [(line.t_s or 0.0) - (lines[0].t_s or 0.0) for line in lines]
+    span_s = times[-1] + times[-1] / max(1, len(times) - 1)
+    return (turn * span_s + at_s for turn in count() for at_s in times)
 
 
 def read_lines(path: Path, api: str) -> tuple[Line, ...]:
@@ -99,16 +127,26 @@ def read_lines(path: Path, api: str) -> tuple[Line, ...]:
     return tuple(found)
 
 
-_FORM = 'one JSON object a line: {"prompt": "..."} or {"messages": [...]}, with "output_tokens" and "t_s" if you like'
+_FORM = 'one JSON object a line: "prompt" or "messages" or "input_tokens"; "output_tokens" and "t_s" if you like'
+
+
+def _decoded(text: bytes) -> Line:
+    """Raises msgspec.MsgspecError."""
+    if b'"timestamp"' in text and b'"input_length"' in text:
+        traced = msgspec.json.decode(text, type=_Traced)
+        return Line(t_s=traced.timestamp / 1e3, input_tokens=traced.input_length, output_tokens=traced.output_length)
+    return msgspec.json.decode(text, type=Line)
 
 
 def _line(text: bytes, where: str, api: str) -> Line:
     try:
-        line = msgspec.json.decode(text, type=Line)
+        line = _decoded(text)
     except msgspec.MsgspecError as error:
         raise DataError(f"{where}: {error}", _FORM) from error
-    if (line.prompt is None) == (line.messages is None):
-        raise DataError(f"{where}: a line has either prompt or messages", _FORM)
+    if sum(part is not None for part in (line.prompt, line.messages, line.input_tokens)) != 1:
+        raise DataError(f"{where}: a line has either prompt or messages or input_tokens", _FORM)
+    if line.input_tokens is not None and not 1 <= line.input_tokens <= TOKENS_MAX:
+        raise DataError(f"{where}: input_tokens {line.input_tokens} is not between 1 and {TOKENS_MAX:,}", _FORM)
     if line.messages is not None and api != "chat":
         raise DataError(f"{where}: messages need the chat API, not {api}", "add --api chat")
     if line.output_tokens is not None and line.output_tokens < 1:

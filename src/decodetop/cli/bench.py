@@ -11,7 +11,7 @@ import msgspec
 
 from decodetop.bench import text
 from decodetop.bench.export import csv_table
-from decodetop.bench.plan import Overrides, choose, load_presets, plans_of
+from decodetop.bench.plan import Overrides, choose, fitting, load_presets, plans_of, several
 from decodetop.bench.reading import SCHEMA, Plan, Preset, Run
 from decodetop.bench.store import FILE, RunStore
 from decodetop.bench.workload import read_lines
@@ -30,6 +30,7 @@ from decodetop.config import Settings
 from decodetop.core.engine import Engine
 from decodetop.flows.bench import BenchService, Outcome, new_seed
 from decodetop.flows.bench_headless import need_endpoint
+from decodetop.flows.bench_window import server_at
 
 EVERY = -1
 """As SQLite's LIMIT: no limit."""
@@ -69,7 +70,7 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
     preset = choose(presets, args.preset)
     asked, seed = overrides(args), getattr(args, "seed", None)
 
-    if asked.prompts_file is not None and asked.requests is None:
+    if asked.prompts_file is not None and asked.requests is None and asked.duration_s is None:
         lines = read_lines(Path(asked.prompts_file), asked.api or preset.api)
         asked = msgspec.structs.replace(asked, requests=len(lines))
 
@@ -80,7 +81,13 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
         plans(endpoint)  # a senseless number is refused before anything is opened
 
     async def work(service: BenchService, engine: Engine, stop: asyncio.Event) -> Outcome:
-        return await service.measure(plans(need_endpoint(settings.endpoints, engine.state)), engine, stop)
+        endpoint = need_endpoint(settings.endpoints, engine.state)
+        server = server_at(engine, endpoint)
+        wanted = plans(endpoint)
+        room = fitting(wanted, server.context_length if server is not None else None)
+        if len(room) < len(wanted):
+            tell(f"left out: {len(wanted) - len(room)} of {len(wanted)} runs, longer than the server's context")
+        return await service.measure(room, engine, stop)
 
     ended = measured(work, settings, presets)
     outcome = ended.result
@@ -94,7 +101,7 @@ def _run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _print(outcome: Outcome, preset: Preset, asked: Overrides, *, as_json: bool) -> None:
     runs = outcome.runs if outcome.refused is None else (*outcome.runs, outcome.refused)
-    sweep = asked.streams is None and len(preset.streams) > 1
+    sweep = several(preset, asked)
     if as_json:
         if sweep or not runs:
             print_json({"schema": SCHEMA, "runs": runs})

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from decodetop.bench.compare import METRICS, Comparison, differences, lines, of_pairs, of_runs, pair_line, plan_lines
-from decodetop.bench.plan import choose, load_presets, plans_of
+from decodetop.bench.plan import choose, load_presets, plans_of, several
 from decodetop.bench.reading import SCHEMA, Plan, Run
 from decodetop.bench.store import RunStore
 from decodetop.bench.verdict import PAIRS, THRESHOLD, Metric, detectable, pair_sd, pairs_for, value
@@ -77,8 +77,9 @@ def _live(args: argparse.Namespace, settings: Settings) -> int:
     addresses = load({"endpoints": [args.a, args.b], "config": settings.config_path}, {}).endpoints
     presets = load_presets(own_presets(settings))
     preset, asked = choose(presets, args.preset), overrides(args)
-    if len(preset.streams) > 1 and asked.streams is None:
-        raise UsageError(f"preset {preset.name} is a sweep", "one question at a time: add --streams N")
+    if several(preset, asked):
+        hint = "one question at a time: add --streams N or --input-tokens I"
+        raise UsageError(f"preset {preset.name} is more than one run", hint)
     seed = getattr(args, "seed", None) or new_seed()
     plans: tuple[Plan, Plan] = (
         plans_of(preset, addresses[0], seed, asked)[0],

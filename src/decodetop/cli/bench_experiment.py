@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from decodetop.bench.experiment import Experiment, Outcome, lines, order, parse, plan_lines
-from decodetop.bench.plan import choose, load_presets, plans_of
+from decodetop.bench.plan import choose, load_presets, plans_of, several
 from decodetop.bench.reading import SCHEMA, Run
 from decodetop.cli.bench_options import (
     INTERRUPTED,
@@ -53,8 +53,9 @@ def _experiment(args: argparse.Namespace, settings: Settings) -> int:
     starts = order(experiment, seed)
     presets = load_presets(own_presets(settings))
     preset, asked = choose(presets, experiment.preset), overrides(args)
-    if len(preset.streams) > 1 and asked.streams is None:
-        raise UsageError(f"preset {preset.name} is a sweep", "one question at a time: add --streams N")
+    if several(preset, asked):
+        hint = "one question at a time: add --streams N or --input-tokens I"
+        raise UsageError(f"preset {preset.name} is more than one run", hint)
     if args.dry_run:
         _say_plan(args, experiment, starts)
         return 0

@@ -50,15 +50,19 @@ def plan_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--api", choices=apis, help="generate is SGLang's own, completion llama.cpp's own")
     group.add_argument("--streams", type=int, metavar="N", help="requests under way at once")
     group.add_argument("--requests", type=int, metavar="M", help="measured requests in all")
+    while_s = "begin no request after S seconds; what is under way then drains, and is in no rate"
+    group.add_argument("--duration-s", type=finite, metavar="S", help=while_s)
     group.add_argument("--input-tokens", type=int, metavar="I", help="of every prompt")
     group.add_argument("--output-tokens", type=int, metavar="O", help="of every answer")
     group.add_argument("--timeout-s", type=finite, metavar="S", help="for one request as a whole")
-    group.add_argument("--warmup", dest="warmup_requests", type=int, metavar="N", help="requests before (1 per stream)")
+    group.add_argument(
+        "--warmup", dest="warmup_requests", type=int, metavar="N", help="requests before (1 per stream, until steady)"
+    )
     group.add_argument("--temperature", type=finite, metavar="T", help="of the sampling (default 0)")
     group.add_argument("--shared-prefix", dest="shared_prefix_tokens", type=int, metavar="N", help="tokens in common")
     rate = "requests arrive at random, R a second, however long the others take (default: N streams in a loop)"
     group.add_argument("--rate", dest="request_rate_s", type=finite, metavar="R", help=rate)
-    real = 'JSONL: {"prompt" or "messages", "output_tokens"?, "t_s"?}; with t_s they arrive as recorded'
+    real = 'JSONL: {"prompt" or "messages" or "input_tokens", "output_tokens"?, "t_s"?}; t_s: they arrive as recorded'
     group.add_argument("--prompts", dest="prompts_file", metavar="FILE", help=real)
     group.add_argument("--slo", dest="slo", metavar="ttft=MS,tpot=MS", help="also count the requests within bounds")
     group.add_argument("--seed", type=int, metavar="N", help="of the prompts (default: another one each time)")

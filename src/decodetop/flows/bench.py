@@ -13,7 +13,7 @@ import msgspec
 
 from decodetop.bench.launch import Launch, LoadFailed, run_load
 from decodetop.bench.live import progress_of
-from decodetop.bench.plan import Overrides, choose, plans_of
+from decodetop.bench.plan import Overrides, choose, fitting, plans_of
 from decodetop.bench.reading import BenchReading, MarkBaseline, Plan, Preset, Progress, Run, StartBench, StopBench
 from decodetop.bench.store import RunStore
 from decodetop.bench.text import one_line
@@ -164,6 +164,7 @@ class BenchService:
         model = server.served_name if server is not None else None
         asked = Overrides(model=model)
         plans = plans_of(choose(self._reading.presets, command.preset), endpoint, new_seed(), asked)
+        plans = fitting(plans, server.context_length if server is not None else None)
         outcome = await self.measure(plans, context)
         if outcome.error is not None:
             hint = outcome.error.hint

@@ -144,7 +144,7 @@ async def fresh(context: Context, source: str) -> bool:
 def run_of(plan: Plan, result: Result, window: Window, key: str | None) -> Run:
     """The run, judged; nothing a server said goes into it with a key in it."""
     assert window.started_wall_ns is not None
-    seen = figures(result, plan.slo_ms)
+    seen = figures(result, plan.slo_ms, plan.duration_s)
     environment = window.environment()
     server = environment.server
     metrics = seen.metrics

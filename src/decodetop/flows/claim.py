@@ -1,4 +1,4 @@
-"""One load at a time on a server: benchmarks and captures of all this user's decodetops, by a lock that dies with them."""
+"""One load at a time on a server: benchmarks and captures of all this user's decodetops."""
 
 from __future__ import annotations
 

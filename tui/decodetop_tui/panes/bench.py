@@ -86,9 +86,11 @@ def _note(reading: BenchReading) -> list[str]:
 def progress_lines(under_way: Progress, view: View) -> list[list[Span]]:
     """Two lines: how far and how long still; the figures so far."""
     share = under_way.requests_done / under_way.requests_total if under_way.requests_total else 0.0
+    if under_way.duration_s:
+        share = min(1.0, under_way.elapsed_s / under_way.duration_s) if under_way.phase != "warmup" else 0.0
     sweep = f" {under_way.step}/{under_way.steps}" if under_way.steps > 1 else ""
     name = f"{under_way.preset}{sweep}"
-    done = f" {under_way.requests_done:>3}/{under_way.requests_total} requests"
+    done = f" {text.done_of(under_way):>3} requests" if under_way.duration_s else _done(under_way)
     eta = f"  {words.remaining(under_way.eta_s):>5} left" if under_way.phase == "measuring" else f"  {under_way.phase}"
     room = max(4, min(40, view.width - len(name) - len(done) - len(eta) - 8))
     first = [INDENT, Span("▶ ", "key"), Span(f"{name} "), Span(progress(share, room)), Span(done), Span(eta)]
@@ -104,6 +106,10 @@ def progress_lines(under_way: Progress, view: View) -> list[list[Span]]:
     ]
     second = flow([spans_of(item) for item in figures], view.width, 3 if view.width >= 64 else 2)
     return [first, *second[:1]]
+
+
+def _done(under_way: Progress) -> str:
+    return f" {under_way.requests_done:>3}/{under_way.requests_total} requests"
 
 
 def _presets(page: Page, reading: BenchReading, view: View) -> None:
@@ -127,7 +133,8 @@ def shape(preset: Preset) -> str:
     """`1 stream, 128 in, 256 out`."""
     streams = preset.streams
     many = f"{streams[0]} to {text.streams(streams[-1])}" if len(streams) > 1 else text.streams(sum(streams))
-    return f"{many}, {preset.input_tokens:,} in, {preset.output_tokens:,} out"
+    tokens = f"{preset.contexts[0]:,} to {preset.contexts[-1]:,}" if preset.contexts else f"{preset.input_tokens:,}"
+    return f"{many}, {tokens} in, {preset.output_tokens:,} out"
 
 
 def _runs(page: Page, reading: BenchReading, view: View) -> None:
