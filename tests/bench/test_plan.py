@@ -42,7 +42,7 @@ def test_own_presets_add_and_replace(tmp_path: Path) -> None:
     own = tmp_path / "presets.toml"
     own.write_text('[mine]\nstreams = [3]\n[single]\ntitle = "other"\noutput_tokens = 9\n')
     found = load_presets(own)
-    assert [preset.name for preset in found] == ["single", "sweep", "long", "mine"]
+    assert [preset.name for preset in found] == ["single", "sweep", "long", "ladder", "mine"]
     assert choose(found, "single").output_tokens == 9
     assert choose(found, "mine").streams == (3,)
     assert load_presets(tmp_path / "none.toml") == SHIPPED

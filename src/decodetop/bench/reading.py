@@ -121,6 +121,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True):
     accept_length: float | None
     goodput_request_s: float | None = None
     concurrency: float | None = None
+    accept_per_position: tuple[float, ...] | None = None
 
 
 class ClientCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +164,7 @@ class ServerSpan(msgspec.Struct, frozen=True, kw_only=True):
     itl_mean_ms: float | None = None
     accept_length: float | None = None
     cached_tokens: float | None = None
+    accept_per_position: tuple[float, ...] = ()
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):

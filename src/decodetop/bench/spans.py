@@ -102,7 +102,8 @@ def server_span(before: Server | None, after: Server | None) -> ServerSpan | Non
     if before is None or after is None or before.counters is None or after.counters is None:
         return None
     old, new = before.counters, after.counters
-    tokens = _delta(old.generated_tokens, new.generated_tokens)
+    live = _delta(old.generated_tokens, new.generated_tokens)
+    tokens = live if new.finished_tokens is None else _delta(old.finished_tokens, new.finished_tokens)
     if before.started_wall_ns != after.started_wall_ns or (tokens is not None and tokens < 0):
         return None
     return ServerSpan(
@@ -112,7 +113,18 @@ def server_span(before: Server | None, after: Server | None) -> ServerSpan | Non
         itl_mean_ms=_mean_ms(old.itl_sum_s, new.itl_sum_s, old.itl_count, new.itl_count),
         accept_length=_accept_length(old, new),
         cached_tokens=_delta(old.cached_tokens, new.cached_tokens),
+        accept_per_position=_per_position(old, new),
     )
+
+
+def _per_position(old: Counters, new: Counters) -> tuple[float, ...]:
+    """Accepted at each place of a draft / drafts."""
+    drafts = _delta(old.spec_drafts, new.spec_drafts)
+    before = old.spec_accepted_per_position
+    if not drafts:
+        return ()
+    pairs = itertools.zip_longest(before[: len(new.spec_accepted_per_position)], new.spec_accepted_per_position)
+    return tuple((after - (earlier or 0.0)) / drafts for earlier, after in pairs)
 
 
 def _delta(old: float | None, new: float | None) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from decodetop.bench.reading import BenchReading, Gate, GpuSpan, Plan, Progress, Quantiles, Run, ServerSpan
+from decodetop.bench.reading import BenchReading, Gate, GpuSpan, Metrics, Plan, Progress, Quantiles, Run, ServerSpan
 from decodetop.core.outside import escape, plain
 from decodetop.core.words import UNKNOWN, delta_percent, duration, number, percent, rate, significant
 
@@ -170,7 +170,7 @@ def run_lines(run: Run) -> list[str]:
     tokens = f"{number(run.tokens.output)} out, {number(run.tokens.prompt)} in, cached {number(run.tokens.cached)}"
     found.append(f"requests    {run.requests.ok} ok, {run.requests.failed} failed;  tokens {tokens}")
     per_s = f"{rate(metrics.output_tok_s)} output tok/s, {significant(metrics.request_s)} requests/s"
-    accept = f", accept length {metrics.accept_length:.2f}" if metrics.accept_length is not None else ""
+    accept = f", {accept_words(metrics)}" if metrics.accept_length is not None else ""
     good = metrics.goodput_request_s
     within = f", {significant(good)} within {_slo_words(run.plan)}" if good is not None else ""
     busy = f", {metrics.concurrency:.1f} requests under way" if metrics.concurrency is not None else ""
@@ -187,6 +187,14 @@ def run_lines(run: Run) -> list[str]:
     found.append(f"client      {client_line(run)}")
     found += [f"error       {error.count} x {error.kind}: {plain(error.example)}" for error in run.requests.errors]
     return found + [gate_line(gate) for gate in run.gates]
+
+
+def accept_words(metrics: Metrics) -> str:
+    """accept length 2.31 (accepted by position 81 %, 50 %)."""
+    positions = ", ".join(percent(100 * share) for share in metrics.accept_per_position or ())
+    return f"accept length {number(metrics.accept_length, 2)}" + (
+        f" (accepted by position {positions})" * bool(positions)
+    )
 
 
 def _slo_words(plan: Plan) -> str:
@@ -313,7 +321,7 @@ def _newest(run: Run) -> list[str]:
     found += [f"| {' | '.join(row)} |" for row in quantile_rows(run)]
     facts = [f"output {rate(run.metrics.output_tok_s)} tok/s, {significant(run.metrics.request_s)} requests/s"]
     if run.metrics.accept_length is not None:
-        facts.append(f"accept length {run.metrics.accept_length:.2f}")
+        facts.append(accept_words(run.metrics))
     joules = energy_per_token_j(run)
     if joules is not None:
         facts.append(f"{significant(joules)} J per output token on the GPUs")

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from decodetop.bench import text
+from decodetop.bench.definitions import DEFINITIONS
 from decodetop.bench.export import csv_table
 from decodetop.bench.plan import Overrides, choose, fitting, load_presets, plans_of, several
 from decodetop.bench.reading import SCHEMA, Plan, Preset, Run
@@ -104,9 +105,9 @@ def _print(outcome: Outcome, preset: Preset, asked: Overrides, *, as_json: bool)
     sweep = several(preset, asked)
     if as_json:
         if sweep or not runs:
-            print_json({"schema": SCHEMA, "runs": runs})
+            print_json({"schema": SCHEMA, "runs": runs, "definitions": dict(DEFINITIONS)})
         else:
-            print_json(runs[0])
+            print_json(_defined(runs[0]))
         return
     if sweep and outcome.runs:
         print_lines(text.table(outcome.runs))
@@ -114,6 +115,11 @@ def _print(outcome: Outcome, preset: Preset, asked: Overrides, *, as_json: bool)
         return
     for run in outcome.runs:
         print_lines(text.run_lines(run))
+
+
+def _defined(run: Run) -> dict[str, object]:
+    """A run as data, with what its figures are."""
+    return {**{field: getattr(run, field) for field in run.__struct_fields__}, "definitions": dict(DEFINITIONS)}
 
 
 def _presets(args: argparse.Namespace, settings: Settings) -> int:
@@ -170,7 +176,7 @@ def _show(args: argparse.Namespace, settings: Settings) -> int:
     finally:
         store.close()
     if args.json:
-        print_json(run)
+        print_json(_defined(run))
     else:
         print_lines(text.run_lines(run))
     return 0

@@ -148,8 +148,10 @@ def run_of(plan: Plan, result: Result, window: Window, key: str | None) -> Run:
     environment = window.environment()
     server = environment.server
     metrics = seen.metrics
-    if metrics.accept_length is None and server is not None:
-        metrics = msgspec.structs.replace(metrics, accept_length=server.accept_length)
+    if server is not None:
+        accept = server.accept_length if metrics.accept_length is None else metrics.accept_length
+        positions = server.accept_per_position or None
+        metrics = msgspec.structs.replace(metrics, accept_length=accept, accept_per_position=positions)
     found = gates(plan, result, seen, environment)
     return Run(
         started_wall_ns=window.started_wall_ns,

@@ -121,7 +121,11 @@ class History:
         return slow if tokens is not None and tokens < SLOW_TOKENS else earlier[-1]
 
 
-_MONOTONIC = tuple(name for name in Counters.__struct_fields__ if name != "spec_accepted_tokens")
+_MONOTONIC = tuple(
+    name
+    for name in Counters.__struct_fields__
+    if name not in ("spec_accepted_tokens", "spec_accepted_per_position", "finished_tokens")
+)
 """SGLang's accepted tokens are a difference of counters that are not read at the same instant."""
 
 _Figure = Callable[[Tally, Tally | None], float | None]

@@ -52,9 +52,14 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """Monotonic counts since the server started, summed over ranks; None where the engine has none."""
+    """Monotonic counts since the server started, summed over ranks; None where the engine has none.
+
+    `finished_tokens`: generated tokens of requests that ended, where the engine counts those alone exactly.
+    `spec_accepted_per_position`: drafted tokens accepted at the first, second, ... place of a draft.
+    """
 
     generated_tokens: float | None = None
+    finished_tokens: float | None = None
     prompt_tokens: float | None = None
     cached_tokens: float | None = None
     requests: float | None = None
@@ -65,6 +70,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     spec_drafts: float | None = None
     spec_accepted_tokens: float | None = None
     spec_draft_tokens: float | None = None
+    spec_accepted_per_position: tuple[float, ...] = ()
     graph_decode_passes: float | None = None
     eager_decode_passes: float | None = None
     preemptions: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
@@ -113,12 +114,13 @@ class MetricTable(msgspec.Struct, frozen=True, kw_only=True):
     ttft: tuple[str, ...] = ()
     itl: tuple[str, ...] = ()
     counters: Mapping[str, tuple[str, ...]] = {}
+    accepted_per_position: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
 
     def wanted(self) -> frozenset[str]:
         gauges = (*self.running, *self.queued, *self.kv_usage, *self.kv_capacity_tokens, *self.context_length)
         counted = [name for names in self.counters.values() for name in names]
-        plain = {name.partition("{")[0] for name in (*gauges, *counted, *self.also)}
+        plain = {name.partition("{")[0] for name in (*gauges, *counted, *self.accepted_per_position, *self.also)}
         return wanted_names(plain, (*self.ttft, *self.itl))
 
 
@@ -130,6 +132,20 @@ def total(scrape: Scrape, names: tuple[str, ...]) -> float | None:
         if value is not None:
             return value
     return None
+
+
+def per_position(scrape: Scrape, names: tuple[str, ...]) -> tuple[float, ...]:
+    """Of the first alias that has samples labelled `position`: its values in their order, added over what shares the
+    work; empty without."""
+    for name in names:
+        found: dict[int, float] = {}
+        for point in scrape.points(name):
+            position = point.labels.get("position", "")
+            if position.isdecimal() and math.isfinite(point.value):
+                found[int(position)] = found.get(int(position), 0.0) + point.value
+        if found and sorted(found) == list(range(len(found))):
+            return tuple(found[position] for position in range(len(found)))
+    return ()
 
 
 def histogram(scrape: Scrape, names: tuple[str, ...]) -> Histogram | None:
@@ -170,6 +186,7 @@ def counted(scrape: Scrape, table: MetricTable, ttft: Histogram | None, itl: His
     first, gap = ttft or EMPTY, itl or EMPTY
     return Counters(
         **values,
+        spec_accepted_per_position=per_position(scrape, table.accepted_per_position),
         ttft_sum_s=first.sum_s if ttft else None,
         ttft_count=first.count if ttft else None,
         itl_sum_s=gap.sum_s if itl else None,

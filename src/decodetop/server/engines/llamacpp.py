@@ -19,6 +19,7 @@ from decodetop.server.engines.adapter import (
     count,
     dtype_word,
     first_model,
+    per_position,
     text_of,
     total,
     whole_of,
@@ -38,7 +39,9 @@ METRICS = MetricTable(
         "spec_drafts": ("llamacpp:spec_decode_num_drafts_total",),
         "spec_accepted_tokens": ("llamacpp:spec_decode_num_accepted_tokens_total",),
         "spec_draft_tokens": ("llamacpp:spec_decode_num_draft_tokens_total",),
+        "finished_tokens": ("llamacpp:tokens_predicted_total",),
     },
+    accepted_per_position=("llamacpp:spec_decode_num_accepted_tokens_per_pos_total",),
 )
 WANTED = METRICS.wanted()
 
@@ -115,7 +118,9 @@ class LlamaCpp:
             values = {field: total(metrics, names) for field, names in METRICS.counters.items()}
             reasons["ttft"] = "llama.cpp has no such metric"
         running = len(busy) if slots is not None else None
-        counters = Counters(**values, generated_tokens=self._count(slots))
+        positions = () if metrics is None else per_position(metrics, METRICS.accepted_per_position)
+        generated = self._count(slots)
+        counters = Counters(**values, generated_tokens=generated, spec_accepted_per_position=positions)
         spent_s, tokens = counters.itl_sum_s, counters.itl_count
         return Look(
             basis="slots" if slots is not None else "metrics",

@@ -51,6 +51,7 @@ METRICS = MetricTable(
         "spec_draft_tokens": ("vllm:spec_decode_num_draft_tokens_total",),
         "preemptions": ("vllm:num_preemptions_total",),
     },
+    accepted_per_position=("vllm:spec_decode_num_accepted_tokens_per_pos_total",),
     also=("vllm:cache_config_info", "process_start_time_seconds"),
 )
 WANTED = METRICS.wanted()
