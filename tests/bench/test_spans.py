@@ -113,6 +113,22 @@ def test_server_counters() -> None:
     assert span.cached_tokens is None
 
 
+def test_accepted_at_each_position_of_a_draft() -> None:
+    before = Counters(spec_drafts=10.0, spec_accepted_tokens=12.0, spec_accepted_per_position=(8.0, 4.0))
+    after = Counters(spec_drafts=110.0, spec_accepted_tokens=142.0, spec_accepted_per_position=(88.0, 44.0, 10.0))
+    span = server_span(server(counters=before), server(counters=after))
+    assert span is not None and span.accept_per_position == (0.8, 0.4, 0.1)
+    assert span.accept_length == pytest.approx(1 + sum(span.accept_per_position))
+    idle = server_span(server(counters=after), server(counters=after))
+    assert idle is not None and idle.accept_per_position == ()
+
+
+def test_an_exact_count_of_what_ended_is_preferred_to_one_seen_by_polling() -> None:
+    before = Counters(generated_tokens=0.0, finished_tokens=50.0)
+    span = server_span(server(counters=before), server(counters=Counters(generated_tokens=3.0, finished_tokens=114.0)))
+    assert span is not None and span.generated_tokens == 64.0
+
+
 def test_no_span_without_counters_or_over_a_restart() -> None:
     counted = server(counters=Counters(generated_tokens=5.0))
     assert server_span(None, counted) is None

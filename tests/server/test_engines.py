@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from decodetop.server.engines import sglang, vllm
 from decodetop.server.engines.adapter import Facts
+from decodetop.server.engines.llamacpp import WANTED as LLAMACPP_WANTED
 from decodetop.server.engines.llamacpp import LlamaCpp
 from decodetop.server.flags import requested_flags
 from decodetop.server.metrics import parse
@@ -226,6 +227,28 @@ async def test_llama_cpp(make_probe: Make) -> None:
     assert (server.running, server.queued, server.context_length) == (1, 2, 8192)
     assert server.itl is not None and server.itl.mean_ms == pytest.approx(20.0)
     assert all("?" not in path for path in paths), "a ?model= of a router would load it"
+
+
+POSITIONS = """
+{name}{{{labels}position="1"}} 40
+{name}{{{labels}position="0"}} 70
+{name}{{{labels}position="2"}} 9
+"""
+
+
+def test_accepted_tokens_by_position_of_the_draft() -> None:
+    name = "llamacpp:spec_decode_num_accepted_tokens_per_pos_total"
+    scrape = parse(POSITIONS.format(name=name, labels="") + "llamacpp:tokens_predicted_total 64\n", LLAMACPP_WANTED)
+    counters = LlamaCpp().look_at(None, scrape).counters
+    assert counters is not None and counters.spec_accepted_per_position == (70.0, 40.0, 9.0)
+    assert counters.finished_tokens == 64.0
+    name = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
+    twice = "".join(POSITIONS.format(name=name, labels=f'engine="{engine}",') for engine in (0, 1))
+    counters = vllm.look_at(parse(twice, vllm.WANTED)).counters
+    assert counters is not None and counters.spec_accepted_per_position == (140.0, 80.0, 18.0)
+    gap = parse(f'{name}{{engine="0",position="1"}} 4\n', vllm.WANTED)
+    counters = vllm.look_at(gap).counters
+    assert counters is not None and counters.spec_accepted_per_position == ()
 
 
 async def test_a_sleeping_llama_cpp_is_not_woken(make_probe: Make) -> None:

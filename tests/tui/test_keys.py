@@ -317,6 +317,22 @@ async def test_baseline_marks_and_unmarks_the_run() -> None:
         assert d.sent == [MarkBaseline(run_id=4), MarkBaseline(run_id=None)]
 
 
+async def test_two_marked_runs_are_compared() -> None:
+    async with desk() as d:
+        d.face.focus_pane("bench")
+        await d.press("c")
+        assert "mark two runs" in "\n".join(d.screen())
+        for run in ("run:4", "run:3"):
+            d.face.pane.cursor = run
+            await d.press("m")
+        await d.press("c")
+        text = "\n".join(d.screen())
+        assert "output tok/s" in text and "196" in text and "51.7" in text and "-74 %" in text
+        assert text.index("#3") < text.index("#4") and "no interval" in text
+        await d.press("escape")
+        assert d.sent == []
+
+
 async def test_choose_a_server() -> None:
     async with desk(states.box(server_count=2)) as d:
         await d.press("S")

@@ -142,6 +142,17 @@ _WORK = (
         "baseline",
     ),
     Action(
+        "compare",
+        ("c",),
+        "compare",
+        "the two runs marked in the bench pane",
+        "bench",
+        bench.compare,
+        bench.can_compare,
+        68,
+        "compare",
+    ),
+    Action(
         "profile",
         ("p",),
         "profile",

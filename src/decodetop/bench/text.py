@@ -67,6 +67,32 @@ def against(run: Run, base: Run) -> str:
     return f"{name(run)} vs {name(base)}: {change} tok/s, one run each: no interval"
 
 
+def beside(a: Run, b: Run) -> list[str]:
+    """Two runs, figure by figure, what they ran on that was not the same, and what one run each can say."""
+    from decodetop.bench.compare import differences  # it needs these words
+
+    out = [f"{'':<14}{name(a):>10}{name(b):>10}  change"]
+    for title, before, after in _figures(a, b):
+        change = delta_percent(before, after) if before is not None and after is not None else ""
+        out.append(f"{title:<14}{significant(before):>10}{significant(after):>10}  {change}".rstrip())
+    out.append(f"{'state':<14}{state(a):>10}{state(b):>10}")
+    unlike = differences(a, b)
+    out += ["", *(f"differs: {one}" for one in unlike)] if unlike else ["", "same load, engine, flags and GPUs"]
+    return [*out, "", f"{against(b, a)}; pairs of runs can tell: `decodetop bench compare`"]
+
+
+def _figures(a: Run, b: Run) -> list[tuple[str, float | None, float | None]]:
+    rows: list[tuple[str, float | None, float | None]] = [
+        ("output tok/s", a.metrics.output_tok_s, b.metrics.output_tok_s)
+    ]
+    for title, field in METRIC_FIELDS:
+        one, other = getattr(a.metrics, field), getattr(b.metrics, field)
+        rows.append((f"{title} ms", one and one.mean, other and other.mean))
+        if title == "ICL":
+            rows.append(("ICL p99 ms", one and one.p99, other and other.p99))
+    return [*rows, ("accept length", a.metrics.accept_length, b.metrics.accept_length)]
+
+
 def progress_line(progress: Progress) -> str:
     """measuring 12/32 requests  51.7 tok/s  TTFT 55.3 ms  ICL 19.3 ms  ETA 40 s."""
     step = f"step {progress.step}/{progress.steps}  " if progress.steps > 1 else ""

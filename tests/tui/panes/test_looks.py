@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from decodetop.bench.reading import BenchReading
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Failure
 from decodetop.core.state import State
@@ -146,6 +147,26 @@ def test_what_is_in_progress_is_in_sight_before_the_list_is_touched() -> None:
     state: State = states.put(states.empty(), {"todo": states.todos((*items, running))}, 1)
     picture = todo.draw(state, View(60, 4))
     assert "now" in picture.rows[:4]
+
+
+def test_presets_stand_above_runs_whatever_the_room() -> None:
+    for cursor in (None, "preset:single"):
+        for view in (View(80, 5, focused=True, cursor=cursor), View(80, 12, focused=True, cursor=cursor, zoomed=True)):
+            lines = [text(line) for line in bench.draw(states.box(5), view).lines]
+            preset = next(at for at, line in enumerate(lines) if "single" in line and "51.7" not in line)
+            assert preset < next(at for at, line in enumerate(lines) if "51.7" in line)
+
+
+def test_the_course_of_tok_s_over_runs_of_one_load() -> None:
+    runs = tuple(states.run(number, 50.0 + number, 19.3) for number in range(6, 0, -1))
+    reading = BenchReading(presets=states.PRESETS, runs=runs)
+    state = states.put(states.empty(), {"bench": reading}, 1)
+    lines = [text(line) for line in bench.draw(state, View(90, 14, focused=True)).lines]
+    (course,) = [line for line in lines if "alike" in line]
+    assert "▁" in course and "█" in course and "51.0 to 56.0 tok/s over 6 alike" in course
+    assert course.index("▁") < course.index("█")
+    few = states.put(states.empty(), {"bench": replace(reading, runs=runs[:2])}, 1)
+    assert not any("alike" in text(line) for line in bench.draw(few, View(90, 14, focused=True)).lines)
 
 
 def test_the_last_run_stays_in_sight_over_a_short_list_of_presets() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from decodetop.bench.reading import BenchReading, MarkBaseline, StartBench, StopBench
+from decodetop.bench import text
+from decodetop.bench.reading import BenchReading, MarkBaseline, Run, StartBench, StopBench
+from decodetop.core.sample import Notice
 from decodetop.steps.reading import CancelParsing, StepsReading
 from decodetop_tui.acts import diagnose, profile
 from decodetop_tui.screens.confirm import Confirm
+from decodetop_tui.screens.told import Told
 
 if TYPE_CHECKING:
     from decodetop_tui.face import Face
@@ -78,6 +81,24 @@ def stop(face: Face) -> None:
             face.submit(StopBench())
 
     face.ask(Confirm("Stop the benchmark?", "What is finished is kept, marked partial."), use)
+
+
+def marked(face: Face) -> list[Run]:
+    """The runs marked in the bench pane, the older first."""
+    seen = face.lookout.live.last("bench", BenchReading)
+    wanted = face.panes["bench"].marks
+    return [run for run in reversed(seen.runs if seen is not None else ()) if f"{RUN}{run.id}" in wanted]
+
+
+def can_compare(face: Face) -> str | None:
+    return None if len(marked(face)) == 2 else f"mark two runs of the bench pane first ({face.keymap.first('mark')})"
+
+
+def compare(face: Face) -> None:
+    """The two marked runs side by side, the older as A."""
+    runs = marked(face)
+    if len(runs) == 2:
+        face.ask(Told(Notice(message="\n".join(text.beside(*runs)), level="info")), lambda _: None)
 
 
 def baseline(face: Face) -> None:

@@ -34,6 +34,8 @@ def details(page: Page, reading: BenchReading, view: View) -> None:
     state = Span(text.state(run), worth(run).style)
     page.heading(f"run {text.name(run)}", Span("  "), state, Span(f"  {text.plan_line(run.plan)}", "dim"))
     page.extend(grid(_summary(run), page.width))
+    if run.metrics.accept_per_position:
+        page.add(INDENT, Span(text.accept_words(run.metrics)))
     _metrics(page, run, base)
     if base is not None and base is not run:
         page.add(INDENT, Span(_against(run, base), "dim"))
@@ -48,6 +50,7 @@ def _summary(run: Run) -> list[Pair]:
         pair("output", words.rate(metrics.output_tok_s), "tok/s", 8, "loud"),
         pair("requests", words.number(metrics.request_s, 2), "per s", 8),
         pair("accept length", words.number(metrics.accept_length, 2), "tokens", 8),
+        pair("under way", words.number(metrics.concurrency, 1), "requests", 8),
         pair("requests ok", f"{run.requests.ok}", "", 8),
         pair("failed", f"{failed}", "", 8, "bad" if failed else ""),
         pair("streams", f"{run.plan.streams}", "", 8),

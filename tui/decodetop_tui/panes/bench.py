@@ -8,8 +8,8 @@ from decodetop.core import words
 from decodetop.core.state import State
 from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _benchzoom
-from decodetop_tui.panes._benchlines import baseline, delta, worth
-from decodetop_tui.panes._lines import progress
+from decodetop_tui.panes._benchlines import baseline, comparable, delta, worth
+from decodetop_tui.panes._lines import progress, ticks
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
 from decodetop_tui.panes._table import Column, Table, flow, pair, spans_of
 
@@ -18,6 +18,10 @@ KEY = "4"
 SOURCES: tuple[str, ...] = ("bench",)
 MODES: tuple[str, ...] = ("mean", "p99")
 FILTER: Filter | None = Filter("runs")
+
+PAST_MIN, PAST_MAX = 3, 30
+SHOWN_MIN = 3
+"""Runs that are worth more than their sparkline."""
 
 RUNS = (
     Column("mark", "", 1, 30),
@@ -59,19 +63,27 @@ def draw(state: State, view: View) -> Picture:
         page.extend(progress_lines(reading.progress, view))
     room = view.height - len(page.lines)
     tight = bool(reading.runs) and not view.zoomed and room < len(reading.presets) + 1 + min(2, len(reading.runs))
-    if tight and view.cursor is not None and not view.cursor.startswith("run:") and room > 1:
+    if tight and view.cursor is not None and not view.cursor.startswith("run:") and 1 < room <= len(reading.presets):
         _last_run(page, reading, view)
     head = min(len(page.lines), max(view.height - 1, 0))
     if not tight or view.cursor is not None:
         _presets(page, reading, view)
+    elif room > 2:
+        _names(page, reading)
     _runs(page, reading, view)
     if view.zoomed:
         _benchzoom.details(page, reading, view)
     return page.picture(note_of(state, "bench", view.width, *_note(reading)), head)
 
 
+def _names(page: Page, reading: BenchReading) -> None:
+    """The presets in one line, where there is no room for a line each."""
+    names = " · ".join(preset.name for preset in reading.presets)
+    page.add(INDENT, Span("b", "key"), Span(f" chooses one: {names}", "dim"))
+
+
 def _last_run(page: Page, reading: BenchReading, view: View) -> None:
-    """The newest run above the presets: what the key just pressed has brought."""
+    """The newest run above presets that fill the room: what the key just pressed has brought."""
     if reading.progress is None:
         table = Table(p99_columns() if _p99(view) else RUNS, view.width, headed=False)
         page.add(*table.row(_run(reading.runs[0], baseline(reading), reading, view)))
@@ -146,11 +158,31 @@ def _runs(page: Page, reading: BenchReading, view: View) -> None:
     base = baseline(reading)
     found = [run for run in reading.runs if wanted in _searched(run, base, reading, view)]
     room = view.height - len(page.lines)
+    past = _past(reading)
+    if past is not None and (view.zoomed or room > 2 + min(SHOWN_MIN, len(found))):
+        page.add(*past)
     table = Table(p99_columns() if _p99(view) else RUNS, view.width, headed=view.zoomed or room > 2)
     if table.headed:
         page.add(*table.header())
     for run in found:
         page.add(*table.row(_run(run, base, reading, view)), row=f"run:{run.id}")
+
+
+def _past(reading: BenchReading) -> list[Span] | None:
+    """tok/s over the runs of the newest one's load, the oldest at the left; None of fewer than three."""
+    newest = reading.runs[0]
+    alike = [run for run in reversed(reading.runs[:PAST_MAX]) if comparable(run, newest) and not run.partial]
+    rates = [run.metrics.output_tok_s for run in alike if words.known(run.metrics.output_tok_s)]
+    if len(rates) < PAST_MIN:
+        return None
+    low, high = min(rates), max(rates)
+    span = f"  {words.rate(low)} to {words.rate(high)} tok/s"
+    return [
+        INDENT,
+        Span("tok/s ", "dim"),
+        Span(ticks(rates, low, high)),
+        Span(f"{span} over {len(rates)} alike", "dim"),
+    ]
 
 
 def p99_columns() -> tuple[Column, ...]:
