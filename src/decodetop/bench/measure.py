@@ -133,15 +133,7 @@ def _window(records: Sequence[Record], whole: Sequence[Record], duration_s: floa
 def _metrics(whole: Sequence[Record], tokens: Tokens, window: _Window | None, slo_ms: Mapping[str, float]) -> Metrics:
     several = [record for record in whole if len(record.chunks_ns) > 1]
     counted = bool(several) and all(record.chunk_tokens is not None for record in several)
-    ended = [record for record in whole if window is not None and window.holds(record)]
-    rates: dict[str, float | None] = dict.fromkeys(("output_tok_s", "request_s", "goodput_request_s", "concurrency"))
-    if window is not None:
-        rates["request_s"] = sum(record.fault is None for record in ended) / window.seconds
-        rates["concurrency"] = sum(map(window.busy_ns, whole)) / NS_PER_S / window.seconds
-        if tokens.output is not None:
-            rates["output_tok_s"] = sum(map(window.tokens, whole)) / window.seconds
-        if slo_ms:
-            rates["goodput_request_s"] = sum(_within(record, slo_ms) for record in ended) / window.seconds
+    rates = _rates(whole, tokens, window, slo_ms)
     return Metrics(
         ttft_ms=quantiles(record.chunks_ns[0] / NS_PER_MS for record in whole),
         itl_ms=quantiles(itl for record in several for itl in _itls_ms(record)) if counted else None,
@@ -149,7 +141,29 @@ def _metrics(whole: Sequence[Record], tokens: Tokens, window: _Window | None, sl
         tpot_ms=quantiles(tpot for record in several for tpot in _tpot_ms(record)),
         e2e_ms=quantiles(record.chunks_ns[-1] / NS_PER_MS for record in whole),
         accept_length=_accept_length(whole),
-        **rates,
+        output_tok_s=rates.output_tok_s,
+        request_s=rates.request_s,
+        goodput_request_s=rates.goodput_request_s,
+        concurrency=rates.concurrency,
+    )
+
+
+class _Rates(msgspec.Struct, frozen=True, kw_only=True):
+    output_tok_s: float | None = None
+    request_s: float | None = None
+    goodput_request_s: float | None = None
+    concurrency: float | None = None
+
+
+def _rates(whole: Sequence[Record], tokens: Tokens, window: _Window | None, slo_ms: Mapping[str, float]) -> _Rates:
+    if window is None:
+        return _Rates()
+    ended, seconds = [record for record in whole if window.holds(record)], window.seconds
+    return _Rates(
+        output_tok_s=sum(map(window.tokens, whole)) / seconds if tokens.output is not None else None,
+        request_s=sum(record.fault is None for record in ended) / seconds,
+        goodput_request_s=sum(_within(record, slo_ms) for record in ended) / seconds if slo_ms else None,
+        concurrency=sum(map(window.busy_ns, whole)) / NS_PER_S / seconds,
     )
 
 
