@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 import platformdirs
 
+from decodetop.core.atomic import make_folder, replace
 from decodetop.core.regular import named_path, read_text, why
 from decodetop.errors import ConfigError, UsageError
 
@@ -32,12 +33,42 @@ def default_config_path() -> Path:
     return Path(platformdirs.user_config_dir("decodetop")) / "config.toml"
 
 
+def investigations_root() -> Path:
+    """Where the user's investigations stand side by side."""
+    return Path(platformdirs.user_data_dir("decodetop")) / "investigations"
+
+
 def default_investigation() -> Path:
-    return Path(platformdirs.user_data_dir("decodetop")) / "investigations" / "default"
+    return investigations_root() / "default"
+
+
+def opened_investigation() -> Path | None:
+    """The one that `decodetop investigation open` chose; None if none was, or what says so can't be read."""
+    try:
+        kept = msgspec.json.decode(read_text(investigations_root() / _OPENED), type=_Opened)
+        return Path(kept.folder) if kept.folder else None
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
+        return None
+
+
+def open_investigation(folder: Path) -> None:
+    """Make it the one that is used where nothing else is named. Raises DataError."""
+    make_folder(investigations_root())
+    data = msgspec.json.encode({"schema": 1, "folder": str(folder.absolute())})
+    replace(investigations_root() / _OPENED, data + b"\n")
+
+
+_OPENED = ".opened.json"
+
+
+class _Opened(msgspec.Struct):
+    folder: str = ""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in force. `origin[field]` is `default`, a file's path, a variable's name or `command line`."""
+    """What is in force. `origin[field]` is `default`, a file's path, a variable's name or `command line`; of the
+    investigation also `opened`. `follow` = agents' plans to show instead of those found.
+    """
 
     endpoints: tuple[str, ...] = ()
     investigation: Path = msgspec.field(default_factory=default_investigation)
@@ -47,6 +78,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     quiet: bool = False
     mouse: bool = False
     api_key_file: Path | None = None
+    follow: tuple[Path, ...] = ()
     keys: dict[str, str] = {}
     config_path: Path | None = None
     origin: dict[str, str] = {}
@@ -63,6 +95,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     quiet: bool = False
     mouse: bool = False
     api_key_file: str | None = None
+    follow: list[str] = []
     keys: dict[str, str] = {}
 
 
@@ -89,6 +122,8 @@ def load(cli: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Se
     for field in origin:
         if cli.get(field) not in (None, [], ()):
             values[field], origin[field] = cli[field], "command line"
+    if "investigation" not in values and (opened := opened_investigation()) is not None:
+        values["investigation"], origin["investigation"] = opened, "opened"
     return _resolve(values, origin)
 
 
@@ -140,6 +175,8 @@ def _resolve(values: dict[str, Any], origin: dict[str, str]) -> Settings:
     for field in ("investigation", "api_key_file"):
         if values.get(field) is not None:
             values[field] = _path(values[field], f"{field} ({origin[field]})")
+    if "follow" in values:
+        values["follow"] = tuple(_path(name, f"follow ({origin['follow']})") for name in values["follow"])
     rate_s = values.get("rate_s", 1.0)
     if not 0.1 <= float(rate_s) <= 3600:
         raise ConfigError(

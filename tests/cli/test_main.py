@@ -1,5 +1,6 @@
 """The frame of the command line: usage, errors and exit codes, one line and a hint each."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--help")
     assert code == 0
     for name in COMMANDS:
-        assert f"  {name} " in out
+        assert re.search(rf"^    {name}\s", out, re.MULTILINE), name
 
 
 @pytest.mark.parametrize("name", COMMANDS)

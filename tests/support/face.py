@@ -76,10 +76,11 @@ async def desk(
 ) -> AsyncIterator[Desk]:
     """`more` goes into the settings; `modules` replaces the panes; `piped` and `clock` are the face's."""
     modules, piped, clock = more.pop("modules", PANES), more.pop("piped", False), more.pop("clock", None)
+    switchable = more.pop("switchable", False)
     more.setdefault("investigation", Path("/nonexistent/investigation"))
     more.setdefault("config_path", Path("/nonexistent/config.toml"))
     feed = FakeFeed(states.box() if state is None else state)
-    face = Face(feed, settings or Settings(**more), modules, fps=0, clock=clock, piped=piped)
+    face = Face(feed, settings or Settings(**more), modules, fps=0, clock=clock, piped=piped, switchable=switchable)
     async with face.run_test(size=size) as pilot:
         await pilot.pause()
         yield Desk(face, feed, pilot)

@@ -11,6 +11,7 @@ from decodetop.config import Settings
 from decodetop.core.clock import SystemClock
 from decodetop.core.feed import Feed
 from decodetop.errors import DecodetopError
+from decodetop.todo.reading import Switch
 from decodetop_tui import keymap, keys, terminal, theme
 from decodetop_tui.face import Face, theme_folder
 from decodetop_tui.pane import PaneModule
@@ -41,15 +42,16 @@ def problems(settings: Settings) -> tuple[str, ...]:
     return (*(() if word is None else (word,)), *themes.problems, *keys_of.problems)
 
 
-def run(feed: Feed, settings: Settings, *, piped: bool = False) -> int:
+def run(feed: Feed, settings: Settings, *, piped: bool = False, switchable: bool = False) -> int | Switch:
     """Start the feed, show the screen until the operator or a signal ends it, stop the feed.
 
-    `piped`: the samples come from another box, and no command gets there.
+    `piped`: the samples come from another box, and no command gets there. `switchable`: another investigation may be
+    chosen; then that is the result.
 
     Raises UsageError where there is no terminal, and what ended the feed if that was one of ours. 1 = something broke.
     """
     terminal.require(os.environ)
-    app = Face(feed, settings, PANES, clock=SystemClock(), piped=piped)
+    app = Face(feed, settings, PANES, clock=SystemClock(), piped=piped, switchable=switchable)
     signalled: list[int] = []
 
     def leave(number: int) -> None:
@@ -66,4 +68,4 @@ def run(feed: Feed, settings: Settings, *, piped: bool = False) -> int:
         feed.stop(terminal.LEAVE_S / 2 if signalled else STOP_S)
     if isinstance(feed.error, DecodetopError):
         raise feed.error
-    return 130 if signal.SIGINT in signalled else app.return_code or 0
+    return 130 if signal.SIGINT in signalled else app.chosen or app.return_code or 0

@@ -17,6 +17,7 @@ from decodetop.core.clock import Clock
 from decodetop.core.sample import Command, Notice
 from decodetop.core.state import State
 from decodetop.floor.reading import WhatIf
+from decodetop.todo.reading import Switch
 from decodetop_tui import keyboard, keymap, keys, terminal, theme
 from decodetop_tui.acts.leave import at_stake
 from decodetop_tui.feed import FRAMES_PER_SECOND, FeedLike, Lookout
@@ -59,6 +60,7 @@ class Face(App[int], inherit_bindings=False):
         fps: float = FRAMES_PER_SECOND,
         clock: Clock | None = None,
         piped: bool = False,
+        switchable: bool = False,
     ) -> None:
         self.themes = theme.find(theme_folder(settings))
         chosen, self._theme_word = self.themes.pick(
@@ -71,6 +73,8 @@ class Face(App[int], inherit_bindings=False):
         self.settings = settings
         self.lookout = Lookout(feed, clock)
         self.piped = piped
+        self.switchable = switchable
+        self.chosen: Switch | None = None
         self.focused_name = NAMES[0]
         self.zoomed = False
         self._below = (NAMES[0], False)
@@ -171,6 +175,11 @@ class Face(App[int], inherit_bindings=False):
             self.exit(0)
         else:
             self.ask(Confirm(*lost, insist=True), lambda yes: self.exit(0) if yes else None)
+
+    def leave_for(self, chosen: Switch) -> None:
+        """End the screen, to begin again on another investigation."""
+        self.chosen = chosen
+        self.exit(0)
 
     def leave_soon(self) -> None:
         """May be called from a signal handler, before the app runs and while its loop is busy."""

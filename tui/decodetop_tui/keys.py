@@ -8,7 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from decodetop_tui.acts import bench, diagnose, enter, floor, look, output, profile, replay, server, steps, todo
+from decodetop_tui.acts import (
+    bench,
+    diagnose,
+    enter,
+    floor,
+    look,
+    notebook,
+    output,
+    profile,
+    replay,
+    server,
+    steps,
+    todo,
+)
 from decodetop_tui.keymap import Action, Keymap
 from decodetop_tui.layout import NAMES
 
@@ -103,6 +116,28 @@ _TODO = (
     _on_item("todo-up", "K", "move todo up", "earlier in the list", todo.move(-1)),
     _on_item("todo-nest", ">", "make sub-item", "a part of the item above it", todo.nest),
     _on_item("todo-unnest", "<", "make main item", "no part of another one any more", todo.unnest),
+    Action("note", ("n",), "write a note", "a line into the log", "todo", notebook.note, replay.live()),
+    Action("log", ("L",), "log", "what happened, newest first; again: the list", "todo", notebook.log_view),
+    Action(
+        "adopt",
+        ("A",),
+        "adopt",
+        "an agent's item into the list; a gone one back",
+        "todo",
+        notebook.adopt,
+        replay.live(notebook.can_adopt),
+        76,
+        "adopt",
+    ),
+    Action(
+        "investigation",
+        ("I",),
+        "investigations",
+        "go on with another one, or begin one",
+        "todo",
+        notebook.switch,
+        notebook.can_switch,
+    ),
     Action("undo", ("u",), "undo", "take back the last edit made here", "todo", todo.undo, _CAN_UNDO),
     Action("redo", ("U",), "redo", "make it again", "todo", todo.redo, _CAN_REDO),
 )

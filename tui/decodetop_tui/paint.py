@@ -43,7 +43,7 @@ class Picture(NamedTuple):
 
     `rows[i]` is the id of the row that line i belongs to, None for lines that can't be selected.
     `note` stands at the right of the title: the state, the age, the capture shown.
-    `header_lines` first lines stay in place when the rest scrolls.
+    `header_lines` first lines stay in place when the rest scrolls. `subject` stands behind the pane's own title.
     """
 
     lines: tuple[Line, ...]
@@ -51,6 +51,7 @@ class Picture(NamedTuple):
     note: str = ""
     note_style: str = "dim"
     header_lines: int = 0
+    subject: str = ""
 
 
 Draw = Callable[[State, View], Picture]

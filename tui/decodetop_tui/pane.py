@@ -265,7 +265,8 @@ class Pane(Painted):
         hidden = self._window.hidden_words()
         right = [*found, *([Span(hidden, "key")] if hidden else []), *known]
         width = self.place.rect.width - bool(self.place.edge)
-        line = rule(width, module.KEY, module.TITLE, right, focused=focused, simulated=simulated)
+        title = f"{module.TITLE}: {picture.subject}" if picture.subject else module.TITLE
+        line = rule(width, module.KEY, title, right, focused=focused, simulated=simulated)
         if self.place.edge:
             line = (Span(self.place.edge[0], "rule"), *line)
         for x, mark in self.place.joints:

@@ -24,6 +24,8 @@ COMMANDS = {
     "server": "the inference servers of this box",
     "host": "CPU, memory and the servers' processes",
     "todo": "the checklist of the investigation",
+    "log": "what happened in the investigation, in order",
+    "investigation": "the investigations there are; begin, open or put away one",
     "bench": "measure a server: TTFT, ITL, TPOT, tok/s",
     "steps": "where each decode step's time goes, from a profiler trace",
     "floor": "can this hardware do better: lower bound, gap, verdict",

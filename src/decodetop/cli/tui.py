@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from decodetop.cli.common import finite, path_option
-from decodetop.config import Settings
+from decodetop.config import Settings, investigations_root, open_investigation
 from decodetop.core.clock import SystemClock
 from decodetop.core.feed import Feed
 from decodetop.core.pipe import PipeSource
@@ -15,6 +18,8 @@ from decodetop.core.sample import Sample
 from decodetop.core.source import Source
 from decodetop.errors import UsageError
 from decodetop.flows.catalog import codec
+from decodetop.todo.investigations import create, fresh_name
+from decodetop.todo.reading import Switch
 
 log = logging.getLogger("decodetop.feed")
 
@@ -25,6 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="from_command",
         metavar="CMD",
         help="draw the samples that CMD prints, for example 'ssh box decodetop stream'",
+    )
+    parser.add_argument(
+        "--follow", action="append", metavar="PATH", help="an agent's plan: file, folder or database (repeatable)"
     )
     add_screen_options(parser)
 
@@ -44,7 +52,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return show(PipeSource(args.from_command, codec()), settings)
     from decodetop.flows.live import build_live
 
-    return show(build_live(settings, SystemClock()), settings)
+    return show(build_live(settings, SystemClock()), settings, lambda other: build_live(other, SystemClock()))
 
 
 def log_to(path: Path) -> None:
@@ -58,17 +66,37 @@ def log_to(path: Path) -> None:
     logging.getLogger("decodetop").setLevel(logging.INFO)
 
 
-def show(source: Source, settings: Settings) -> int:
+def show(source: Source, settings: Settings, again: Callable[[Settings], Source] | None = None) -> int:
     """Run `source` on its own thread and the screen on this one until the operator or a signal ends it.
 
-    Raises UsageError where there is no terminal.
+    `again` makes the source for another investigation, where one may be chosen. Raises UsageError where there is no
+    terminal.
     """
     # the one place where the engine's side names the face, so that every other command starts without Textual
     from decodetop_tui.app import run as run_screen
 
     # without a handler of ours Python writes warnings to stderr, which is where the screen is drawn
     logging.getLogger("decodetop").addHandler(logging.NullHandler())
-    return run_screen(Feed(source, _log_failure), settings, piped=isinstance(source, PipeSource))
+    while True:
+        piped = isinstance(source, PipeSource)
+        ended = run_screen(Feed(source, _log_failure), settings, piped=piped, switchable=again is not None)
+        if isinstance(ended, int) or again is None:
+            return ended if isinstance(ended, int) else 0
+        settings = switched(settings, ended)
+        source = again(settings)
+
+
+def switched(settings: Settings, to: Switch) -> Settings:
+    """The settings on the other investigation, which is made if it is new, and opened. Raises DataError, UsageError."""
+    root = investigations_root()
+    if to.path is not None:
+        folder = Path(to.path)
+    else:
+        question = to.question or ""
+        folder = create(root, fresh_name(root, question), question)
+    open_investigation(folder)
+    origin = {**settings.origin, "investigation": "opened"}
+    return msgspec.structs.replace(settings, investigation=folder, origin=origin)
 
 
 def screen_problems(settings: Settings) -> tuple[str, ...]:

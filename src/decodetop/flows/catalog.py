@@ -11,15 +11,19 @@ from decodetop.diagnosis.reading import DiagnosisReading
 from decodetop.floor.reading import FloorReading
 from decodetop.gpu.reading import GpuReading
 from decodetop.host.reading import HostReading
+from decodetop.log.reading import LogReading
 from decodetop.server.reading import ServerReading
 from decodetop.steps.reading import StepsReading
-from decodetop.todo.reading import TodoReading
+from decodetop.todo.reading import FollowReading, InvestigationsReading, TodoReading
 
 READINGS: Mapping[str, type[Reading]] = {
     "gpu": GpuReading,
     "host": HostReading,
     "server": ServerReading,
     "todo": TodoReading,
+    "follow": FollowReading,
+    "log": LogReading,
+    "investigations": InvestigationsReading,
     "bench": BenchReading,
     "steps": StepsReading,
     "floor": FloorReading,

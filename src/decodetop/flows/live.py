@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from decodetop.bench.reading import BenchReading
-from decodetop.config import Settings, api_key
+from decodetop.config import Settings, api_key, investigations_root
 from decodetop.core.clock import Clock
 from decodetop.core.engine import Engine, Probe, Service
 from decodetop.core.sample import Header
@@ -18,6 +18,8 @@ from decodetop.flows.capture import CaptureService
 from decodetop.flows.diagnose import DiagnoseService
 from decodetop.flows.evidence import EvidenceService
 from decodetop.flows.floor_live import FloorService
+from decodetop.flows.investigations import InvestigationsProbe
+from decodetop.flows.log import LogService
 from decodetop.flows.presets import PresetsWord
 from decodetop.flows.record import RecordService
 from decodetop.flows.session import new_header
@@ -26,6 +28,7 @@ from decodetop.host.probe import HostProbe
 from decodetop.server.probe import ServerControl, ServerProbe
 from decodetop.server.reading import Server, ServerReading
 from decodetop.steps.service import StepsService
+from decodetop.todo.follow import FollowProbe, follower
 from decodetop.todo.service import TodoService
 
 SOURCES = ("gpu", "host", "server", "todo", "bench", "steps", "floor")
@@ -44,7 +47,11 @@ def build_live(settings: Settings, clock: Clock) -> Engine:
     """The engine for this box. Raises ConfigError for a key file that can't be read."""
     key = api_key(settings)
     server = ServerProbe(clock, endpoints=settings.endpoints, api_key=key)
-    return assemble(settings, clock, new_header(clock), gpu_probe, server, lambda: key)
+    probes = (
+        FollowProbe(follower(settings.follow), clock),
+        InvestigationsProbe(investigations_root(), settings.investigation),
+    )
+    return assemble(settings, clock, new_header(clock), gpu_probe, server, lambda: key, more_probes=probes)
 
 
 def gpu_probe(clock: Clock, quiet: Callable[[], bool]) -> Probe:
@@ -60,10 +67,11 @@ def assemble(
     server: ServerProbe,
     key: Callable[[], str | None],
     more: Sequence[Service] = (),
+    more_probes: Sequence[Probe] = (),
 ) -> Engine:
     """An engine with every instrument, on the investigation of the settings; `gpu` makes the GPU probe.
 
-    `more` = services beside the instruments'.
+    `more` and `more_probes` stand beside the instruments'; a rate that is asked for is not theirs.
     """
     folder = settings.investigation
     word = PresetsWord(folder)
@@ -85,7 +93,7 @@ def assemble(
     engine = Engine(
         header,
         clock,
-        probes,
+        (*probes, *more_probes),
         (
             ServerControl(server),
             TodoService(folder),
@@ -97,6 +105,7 @@ def assemble(
             RecordService(folder / "tapes", header),
             EvidenceService(),
             word,
+            LogService(folder, known=filter(None, [key()])),
             *more,
         ),
         readonly=settings.readonly,

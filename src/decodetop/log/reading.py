@@ -8,8 +8,10 @@ import msgspec
 
 from decodetop.core.sample import Command, Reading
 
-KINDS = ("status", "attempt", "server", "run", "capture", "finding", "cleared", "note")
-"""status, attempt = of the checklist; server = seen, restarted, other flags; finding, cleared = raised and gone."""
+KINDS = ("status", "changed", "attempt", "server", "run", "capture", "finding", "cleared", "note")
+"""status, attempt = of the checklist; changed = a status without its time, by another tool or by undo; server = seen,
+restarted, other flags; finding, cleared = raised and gone.
+"""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from decodetop.log.reading import Entry, LogReading
 
 MARKS = {
     "status": "·",
+    "changed": "·",
     "attempt": "↻",
     "server": "S",
     "run": "B",

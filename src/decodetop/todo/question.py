@@ -22,10 +22,21 @@ def read_question(folder: Path) -> str | None:
 
 def write_question(folder: Path, question: str) -> None:
     """Raises DataError; the old file is intact then."""
+    write_fields(folder, question=" ".join(question.split()))
+
+
+def read_fields(folder: Path) -> dict[str, Any]:
+    """All that is written of the investigation. Raises DataError if the file can't be read."""
+    return _read(folder / FILE_NAME)
+
+
+def write_fields(folder: Path, **fields: Any) -> None:
+    """Change these, None = take away; the others stay. Raises DataError; the old file is intact then."""
     target = real_path(folder / FILE_NAME)
     with locked(target):
         sweep(target)
-        whole = {"schema": SCHEMA, **_read(target), "question": " ".join(question.split())}
+        whole = {"schema": SCHEMA, **_read(target), **fields}
+        whole = {name: value for name, value in whole.items() if name not in fields or value is not None}
         if whole["schema"] != SCHEMA:
             raise DataError(f"{target} has schema {whole['schema']!r}; this decodetop writes schema {SCHEMA}")
         replace(target, json.dumps(whole, indent=2, ensure_ascii=False).encode() + b"\n")

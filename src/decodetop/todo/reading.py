@@ -207,3 +207,31 @@ class FollowReading(Reading, frozen=True, kw_only=True):
     plans: tuple[FollowedPlan, ...] = ()
     searched: tuple[str, ...] = ()
     reasons: dict[str, str] = {}
+
+
+class Investigation(msgspec.Struct, frozen=True, kw_only=True):
+    """One folder with a question and its notebook. `todos` None = its checklist can't be read (`problem`)."""
+
+    name: str
+    path: str
+    question: str | None = None
+    todos: int | None = None
+    closed: int | None = None
+    changed_wall_ns: int | None = None
+    current: bool = False
+    archived: bool = False
+    problem: str | None = None
+
+
+class InvestigationsReading(Reading, frozen=True, kw_only=True):
+    """The user's investigations, the last changed first. `root` is where new ones go."""
+
+    root: str
+    found: tuple[Investigation, ...] = ()
+
+
+class Switch(msgspec.Struct, frozen=True, kw_only=True):
+    """Go on with another investigation: the one at `path`, or a new one that asks `question`."""
+
+    path: str | None = None
+    question: str | None = None

@@ -20,9 +20,10 @@ from decodetop.diagnosis.reading import DiagnosisReading
 from decodetop.floor.reading import FloorReading
 from decodetop.gpu.reading import GpuReading
 from decodetop.host.reading import HostReading
+from decodetop.log.reading import LogReading
 from decodetop.server.reading import ServerReading
 from decodetop.steps.reading import StepsReading
-from decodetop.todo.reading import TodoReading
+from decodetop.todo.reading import FollowReading, TodoReading
 from decodetop_tui.cells import width_of
 from decodetop_tui.paint import View
 from decodetop_tui.pane import PaneModule
@@ -42,6 +43,8 @@ READINGS: dict[str, type[Reading]] = {
     "gpu": GpuReading,
     "server": ServerReading,
     "todo": TodoReading,
+    "follow": FollowReading,
+    "log": LogReading,
     "bench": BenchReading,
     "steps": StepsReading,
     "host": HostReading,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from decodetop.log.reading import LogReading
 from decodetop_tui.acts import bench, diagnose, profile, replay, todo
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ def at_stake(face: Face) -> tuple[str, str] | None:
     checklist = todo.reading(face)
     if checklist is not None and checklist.unsaved is not None:
         lost.append(("with edits that are not saved", f"The checklist can't be written: {checklist.unsaved}"))
+    log = face.lookout.live.last("log", LogReading)
+    if log is not None and log.unsaved is not None:
+        lost.append(("with log entries that are not saved", f"The log can't be written: {log.unsaved}"))
     if diagnose.running(face):
         lost.append(("while a diagnosis runs", "It is stopped; what is done is kept, and d goes on from there."))
     elif bench.running(face):

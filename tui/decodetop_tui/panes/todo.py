@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from decodetop.core.state import State
 from decodetop.todo import text
-from decodetop.todo.reading import Evidence, Todo, TodoReading
+from decodetop.todo.reading import CLOSED, Evidence, Todo, TodoReading
 from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes._cells import cells, clean, clip, exactly, pad, wrap
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
+from decodetop_tui.panes._todolog import draw_log
+from decodetop_tui.panes._todoplans import counts, draw_plans, plans
 
 TITLE = "investigation"
 KEY = "3"
-SOURCES: tuple[str, ...] = ("todo",)
-MODES: tuple[str, ...] = ("all", "open")
+SOURCES: tuple[str, ...] = ("todo", "follow", "log")
+MODES: tuple[str, ...] = ("all", "open", "log", "agents")
 FILTER: Filter | None = Filter("items")
 
 _STYLES = {
@@ -24,7 +26,11 @@ _STYLES = {
 """Status -> the style of its mark and of its words."""
 _OUTCOMES = {"worked": "good", "failed": "bad", "regressed": "bad"}
 _PRIORITIES = {"high": ("high", "warn"), "medium": ("med", "dim"), "low": ("low", "dim")}
-_DONE = ("completed", "cancelled")
+_DONE = CLOSED
+GONE = "gone:"
+"""How the rows of items begin that an outside edit took out."""
+SUBJECT_FREE = 40
+"""Cells of the title row kept for the pane's own title and its notes."""
 
 
 def want(state: State, width: int) -> tuple[int, int]:
@@ -39,6 +45,9 @@ def want(state: State, width: int) -> tuple[int, int]:
 
 def draw(state: State, view: View) -> Picture:
     page = Page(view)
+    mode = MODES[view.mode % len(MODES)]
+    if mode in ("log", "agents"):
+        return _other(page, state, view, mode)
     page.extend(trouble(state, "todo", view))
     reading = state.last("todo", TodoReading)
     if reading is None:
@@ -56,7 +65,32 @@ def draw(state: State, view: View) -> Picture:
         _below(page, todo, depth)
     if view.zoomed:
         _gone(page, reading)
-    return page.picture(note_of(state, "todo", view.width, *_note(reading)), head)
+        _agents(page, state, view)
+    return _pictured(page, state, view, head)
+
+
+def _other(page: Page, state: State, view: View, mode: str) -> Picture:
+    """The log, or agents' plans, in the place of the list."""
+    if mode == "log":
+        draw_log(page, state, view)
+    else:
+        draw_plans(page, state, view, alone=True)
+    return _pictured(page, state, view, 0)
+
+
+def _pictured(page: Page, state: State, view: View, head: int) -> Picture:
+    """With the question behind the title, and how far the list is."""
+    reading = state.last("todo", TodoReading)
+    done = _note(reading) if reading is not None else ""
+    picture = page.picture(note_of(state, "todo", view.width, done, counts(plans(state))), head)
+    title = clean(reading.title or "") if reading is not None else ""
+    return picture._replace(subject=clip(title, max(0, view.width - SUBJECT_FREE)) if title else "")
+
+
+def _agents(page: Page, state: State, view: View) -> None:
+    if plans(state):
+        page.heading("agents' plans", Span("  read-only; A takes a row into the list", "dim"))
+        draw_plans(page, state, view, alone=False)
 
 
 _DEPTHS = ("words only", "a line below what is in progress", "all of what is in progress", "all of all")
@@ -128,15 +162,15 @@ def _window(shown: list[Todo], room: int) -> list[Todo]:
     return shown[start:]
 
 
-def _note(reading: TodoReading) -> list[str]:
+def _note(reading: TodoReading) -> str:
     done = sum(todo.status in _DONE for todo in reading.todos)
-    return [f"{done}/{len(reading.todos)} closed" if reading.todos else "", clip(reading.title or "", 40)]
+    return f"{done}/{len(reading.todos)} closed" if reading.todos else ""
 
 
 def _latest(todo: Todo) -> str:
     """The newest evidence, else the first line of the notes: one line below what is in progress."""
     if todo.evidence:
-        return " · ".join(_evidence(one) for one in todo.evidence[-2:])
+        return " · ".join(_evidence(one) for one in reversed(todo.evidence[-2:]))
     return (todo.notes or "").partition("\n")[0]
 
 
@@ -186,7 +220,7 @@ def _details(page: Page, todo: Todo) -> None:
         (name, getattr(todo, name) or "", "") for name in ("hypothesis", "expected", "reason")
     ]
     lines.append(("", todo.notes or "", "dim"))
-    lines.append(("blocked by", ", ".join(todo.blocked_by), "warn"))
+    lines.append(("waits for", ", ".join(todo.blocked_by), "warn" if todo.blocked else "dim"))
     for attempt in todo.attempts:
         when = "" if attempt.wall_ns is None else f" ({text.when(attempt.wall_ns)})"
         why = f": {attempt.reason}" if attempt.reason else ""
@@ -204,4 +238,4 @@ def _gone(page: Page, reading: TodoReading) -> None:
         return
     page.heading("gone", Span("  taken out of the file by an outside edit", "dim"))
     for todo in reading.gone:
-        page.add(INDENT, Span(f"{text.mark(todo)} {todo.content}", "dim"), row=f"gone:{todo.id}")
+        page.add(INDENT, Span(f"{text.mark(todo)} {todo.content}", "dim"), row=f"{GONE}{todo.id}")
