@@ -84,6 +84,16 @@ def test_what_stands_on_the_screen_is_what_was_drawn_at_once(tmp_path: Path, env
         terminal.until(lambda t: cells(t) == grown)
 
 
+@pytest.mark.parametrize(
+    "locale", [{"LC_ALL": "C"}, {"LC_ALL": "", "LANG": "C", "LC_CTYPE": ""}], ids=["LC_ALL", "LANG"]
+)
+def test_a_c_locale_gets_ascii(tmp_path: Path, locale: dict[str, str]) -> None:
+    with Terminal(program("steps", tmp_path), env=locale) as terminal:
+        terminal.until(lambda t: t.shows("5 decode step") and t.shows("b bench"))
+        terminal.settle()
+        assert terminal.raw.isascii() and terminal.shows("-1 gpu ---") and terminal.shows("-+-3 investigation")
+
+
 def test_it_follows_the_size_of_the_terminal(tmp_path: Path) -> None:
     with Terminal(program("steps", tmp_path)) as terminal:
         terminal.until(lambda t: t.shows("3 investigation"))

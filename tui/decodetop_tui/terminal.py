@@ -15,11 +15,13 @@ from concurrent.futures import Future
 from types import FrameType
 from typing import Any
 
+from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 
 from decodetop.errors import UsageError
 from decodetop_tui.keyboard import Keyboard
+from decodetop_tui.plain import as_ascii, ascii_only
 from decodetop_tui.thrift import Cell, Thrift
 
 LEAVE_S = 0.8
@@ -53,6 +55,11 @@ class Terminal(LinuxDriver):
     _doubt = 0
     _sent: Future[bool] | None = None
     _away = False
+    _ascii = False
+
+    def __init__(self, app: App[Any], **more: Any) -> None:
+        super().__init__(app, **more)
+        self._ascii = ascii_only(os.environ, getattr(self._file, "encoding", None) or "ascii")
 
     def write(self, data: str) -> None:
         self._watch_size()
@@ -61,7 +68,7 @@ class Terminal(LinuxDriver):
             # tmux passes on what is wrapped (allow-passthrough), or takes the bare one (set-clipboard on): send both
             text += f"\x1bPtmux;{data.replace(chr(27), chr(27) * 2)}\x1b\\"
         if text:
-            super().write(text)
+            super().write(as_ascii(text) if self._ascii else text)
 
     @property
     def sure(self) -> bool:
