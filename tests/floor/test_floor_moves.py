@@ -172,3 +172,17 @@ def test_drafting_below_the_break_even_is_said() -> None:
     plan = {"model": "qwen3.5-122b-a10b", "draft_steps": 3, "verify_tokens": 4}
     assert "draft-less" in offered(report_of("host_bound", accept_length=2.0, **plan), server())[0]
     assert "draft-less" not in offered(report_of("host_bound", accept_length=3.0, **plan), server())[0]
+
+
+def test_a_newer_release_that_fixes_it_is_offered_to_an_older_one_only() -> None:
+    report = report_of("host_bound", gap={"idle": 14.4, "per_layer": 0.4})
+    found = moves.offered(report, named("H200", SPECS), server("vllm", "0.10.2"), None)
+    (fix,) = [move for move in found.moves if move.id == "async-scheduling-fixed"]
+    assert fix.title.startswith("newer release may fix this (this is 0.10.2, fixed in 0.11.1): ")
+    assert fix.set.startswith("upgrade vLLM to 0.11.1") and fix.effort == 2
+    for version in ("0.11.1", "0.24.0"):
+        ids, left = offered(report, server("vllm", version))
+        assert "async-scheduling-fixed" not in ids and not any("newer release" in title for title in left)
+    unknown = msgspec.structs.replace(server("vllm"), version=None)
+    assert "async-scheduling-fixed" not in offered(report, unknown)[0], "it may be there already"
+    assert "async-scheduling-fixed" not in offered(report, server("sglang", "0.4.1"))[0]

@@ -365,3 +365,29 @@ def test_the_report_s_own_time_per_token_is_used() -> None:
     files = sorted(CAPTURES.glob(FILES["sgl_tp1_c1"]))
     steps = analyse(files, itl_ms=5.112)
     assert measure(Plan(), steps=steps).step_ms == 5.112
+
+
+def spun(tp: int = 8, step_ms: float = 60.0, **clocks: float) -> FloorReport:
+    plan = Plan(tp=tp, context=500)
+    report = compute(config_of("qwen3-8b"), plan, named("RTX PRO 6000", SPECS), sweep=False)
+    seen = Clocks(**{"power_w": 200.0, "power_limit_w": 600.0, "busy_percent": 100.0, **clocks})  # type: ignore[arg-type]
+    return judged(report, measure(plan, token_ms=step_ms), seen)
+
+
+def test_always_busy_at_little_power_is_spinning_in_collectives() -> None:
+    verdict = spun().verdict
+    assert verdict is not None and (verdict.id, verdict.confidence) == ("communication_bound", "low")
+    assert "always busy at 33 % of their power" in verdict.sentence
+    assert verdict.capture == ("a profiler trace of all ranks",)
+    for other in (spun(power_w=400.0), spun(busy_percent=80.0), spun(tp=1), spun(step_ms=3.5)):
+        assert other.verdict is not None and "always busy" not in other.verdict.sentence
+
+
+def test_a_trace_says_more_than_power() -> None:
+    """2 x H200 read weights at 41 % of their power: the trace shows that they work."""
+    plan = Plan(tp=2, context=500)
+    seen = measure(plan, token_ms=3.425, steps=steps_of("sgl_tp2"))
+    report = compute(config_of("qwen3-8b"), plan, named("H200", SPECS), sweep=False)
+    verdict = judged(report, seen, Clocks(power_w=287.0, power_limit_w=700.0, busy_percent=100.0)).verdict
+    assert verdict is not None and verdict.id == "memory_bound_near_limit"
+    assert any(one.what == "spinning in collectives" for one in verdict.ruled_out)

@@ -34,6 +34,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engine: str | None = None
     since: str | None = None
     until: str | None = None
+    fixed: str | None = None
     sets: dict[str, str] = {}
     clears: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
@@ -73,7 +74,7 @@ def offered(report: FloorReport, card: Card, server: Server | None, traced_engin
     found: list[Move] = []
     left: list[RuledOut] = []
     for entry in entries():
-        if report.verdict.id not in entry.verdicts or not _of_engine(entry, engine):
+        if report.verdict.id not in entry.verdicts or not _of_engine(entry, engine) or _has_fix(entry, server):
             continue
         why = _why_not(entry, facts, server)
         if why is not None:
@@ -96,6 +97,12 @@ def offered(report: FloorReport, card: Card, server: Server | None, traced_engin
 def _of_engine(entry: Entry, engine: str | None) -> bool:
     """An engine that is not known is offered every engine's moves, which then say whose they are."""
     return entry.engine is None or engine in (None, "unknown") or entry.engine == engine
+
+
+def _has_fix(entry: Entry, server: Server | None) -> bool:
+    """A fix that the installed release has is no news; one of a release that is not known may be there already."""
+    version = None if server is None else server.version
+    return entry.fixed is not None and (version is None or not _older(version, entry.fixed))
 
 
 def _why_not(entry: Entry, facts: frozenset[str], server: Server | None) -> str | None:
@@ -155,6 +162,8 @@ def _move(entry: Entry, report: FloorReport, server: Server | None) -> Move:
         title = f"newer release (this is {version}, the flag came with {entry.since}): {title}"
         effort = min(3, effort + 1)
         set_words = f"{entry.since} or later, then {set_words}"
+    if entry.fixed is not None:
+        title = f"newer release may fix this (this is {version}, fixed in {entry.fixed}): {title}"
     assert report.verdict is not None
     return Move(
         id=entry.id,

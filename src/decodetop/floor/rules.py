@@ -25,6 +25,9 @@ ESTIMATED_SHARE = 0.35
 """Of the step, for what is estimated and not traced."""
 TOO_FAST = 0.05
 """Kernel times jitter by less than this."""
+SPIN_BUSY_PERCENT = 99.0
+SPIN_POWER_SHARE = 0.50
+"""R3 of the reference notes: always busy at less than half of the power limit is waiting in a kernel, not work."""
 CAST_RATE = 0.6
 """A cast of a whole pool was seen to reach this share of the bandwidth (RTX PRO 6000, GLM-5)."""
 
@@ -36,13 +39,16 @@ SLOWDOWN_BITS = {
 
 
 class Clocks(msgspec.Struct, frozen=True, kw_only=True):
-    """MHz under load, as NVML reports them; None = not known."""
+    """Of the card under load, as NVML reports it: MHz, watts, share of the time a kernel ran; None = not known."""
 
     sm: int | None = None
     sm_max: int | None = None
     memory: int | None = None
     memory_max: int | None = None
     reasons: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    busy_percent: float | None = None
 
 
 class Evidence(NamedTuple):
@@ -270,6 +276,33 @@ def clocks(seen: Evidence) -> Look | None:
     )  # fmt: skip
 
 
+def spinning(seen: Evidence) -> Look | None:
+    """R3 of the reference notes: kernels that wait for other GPUs look busy and draw little.
+
+    Reading weights over several GPUs also draws little (41 % on 2 x H200), so it says something only where bytes and
+    usual costs leave much unexplained, and nothing where a trace tells what ran.
+    """
+    found, report = seen.clocks, seen.report
+    if found is None or report.plan.tp == 1 or not found.power_w or not found.power_limit_w:
+        return None
+    busy, share = found.busy_percent, found.power_w / found.power_limit_w
+    if busy is None:
+        return None
+    words = f"a kernel runs {percent(busy)} of the time, at {percent(100 * share)} of the power limit"
+    ms = max(0.0, seen.step_ms - report.t_prac_ms)
+    unexplained = ms / seen.step_ms >= ESTIMATED_SHARE
+    low = busy >= SPIN_BUSY_PERCENT and share < SPIN_POWER_SHARE
+    if not (low and unexplained and seen.breakdown is None):
+        return Look("communication_bound", "spinning in collectives", False, ms if low else 0.0, words)
+    return Look(
+        "communication_bound", "spinning in collectives", True, ms, words,
+        f"Probably communication-bound: the GPUs are always busy at {percent(100 * share)} of their power, as kernels "
+        "that wait for other GPUs are.",
+        (f"{significant(ms)} ms of the step are explained neither by bytes nor by the usual fixed cost",), "low",
+        ("a profiler trace of all ranks",),
+    )  # fmt: skip
+
+
 def matrices(seen: Evidence) -> Look | None:
     """Never a verdict by itself: dense matrices and experts, as what was looked at."""
     if seen.breakdown is None:
@@ -305,5 +338,5 @@ def bandwidth_words(seen: Evidence) -> str:
 
 
 LOOKS: tuple[Callable[[Evidence], Look | None], ...] = (
-    copies, host, communication, attention, clocks, matrices,
+    copies, host, communication, attention, clocks, spinning, matrices,
 )  # fmt: skip

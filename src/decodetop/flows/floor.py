@@ -211,4 +211,7 @@ def clocks_of(gpus: GpuReading | None) -> Clocks | None:
         memory=slowest.mem_clock_mhz,
         memory_max=slowest.mem_clock_max_mhz,
         reasons=slowest.event_reasons,
+        power_w=slowest.power_w,
+        power_limit_w=slowest.power_limit_w,
+        busy_percent=slowest.utilization_percent,
     )

@@ -104,6 +104,9 @@ def clocks_of_run(run: Run, gpus: GpuReading | None) -> Clocks | None:
         memory=None if slowest.mem_clock_mhz_mean is None else round(slowest.mem_clock_mhz_mean),
         memory_max=top.mem_clock_max_mhz,
         reasons=slowest.event_reasons,
+        power_w=slowest.power_w_mean,
+        power_limit_w=top.power_limit_w,
+        busy_percent=slowest.utilization_percent_mean,
     )
 
 
