@@ -5,16 +5,19 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Failure, Reading, Sample
 from decodetop.core.state import State, fold_all
-from decodetop.findings import evaluate
+from decodetop.findings import NOTHING, evaluate, evaluated
 from decodetop.findings.owners import gpus_of
+from decodetop.findings.remedy import REMEDIES
 from decodetop.findings.rules import RULES
 from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading
 from decodetop.host.reading import Disk, HostProcess, HostReading
-from decodetop.server.reading import Server, ServerProcess, ServerReading
+from decodetop.server.reading import Counters, Server, ServerProcess, ServerReading
 from support.probes import HEADER
 
 GPU = Gpu(
@@ -103,6 +106,55 @@ def test_server_rules(change: dict[str, Any], expected: str, word: str) -> None:
     (finding,) = evaluate(state_of(server=change))
     assert finding.id == expected
     assert word in finding.evidence
+
+
+def test_every_rule_says_what_to_do() -> None:
+    assert {rule.id for rule in RULES} == set(REMEDIES)
+    (finding,) = evaluate(state_of([{"event_reasons": 0x40}]))
+    assert finding.item.startswith("GPU 0 is slowed by heat: find out why") and finding.hypothesis
+
+
+def test_requests_put_off_are_counted() -> None:
+    def at(t: int, preemptions: float, retracted: int | None = None) -> Sample:
+        counters = Counters(preemptions=preemptions)
+        server = msgspec.structs.replace(SERVER, counters=counters, retracted=retracted)
+        reading = ServerReading(servers=(server,), current=server.endpoint)
+        return Sample(source="server", t_ns=t * SECOND_NS, seq=t, reading=reading)
+
+    assert ids(fold_all(HEADER, [at(0, 5), at(1, 5), at(2, 5)])) == []
+    (finding,) = evaluate(fold_all(HEADER, [at(0, 5), at(1, 5), at(2, 8), at(3, 9)]))
+    assert (finding.id, finding.since_ns) == ("thrown-away:preempted", 2 * SECOND_NS)
+    assert finding.evidence.startswith("4 since 3 readings ago")
+    assert ids(fold_all(HEADER, [at(0, 5), at(1, 1)])) == [], "it began anew"
+    assert ids(fold_all(HEADER, [at(0, 0, 3)])) == ["thrown-away:retracted"]
+
+
+@pytest.mark.parametrize(
+    ("node", "seconds", "sockets", "expected"),
+    [(1, 5, 2, ["far-socket:7"]), (0, 5, 2, []), (1, 4, 2, []), (1, 5, 1, []), (None, 5, 2, [])],
+    ids=["far", "near", "only for a moment", "one socket", "unknown"],
+)
+def test_a_scheduler_on_the_far_socket(node: int | None, seconds: int, sockets: int, expected: list[str]) -> None:
+    process = HostProcess(
+        pid=7, root_pid=1, role="scheduler", title="sglang::scheduler", cpu_percent=40, numa_node=node
+    )
+    host = HostReading(cpu_count=64, cpu_numa_nodes=sockets, processes=(process,))
+    server = ServerReading(servers=(SERVER,), current=SERVER.endpoint)
+    gpu = GpuReading(gpus=(msgspec.structs.replace(GPU, numa_node=0),))
+    samples = [Sample(source="server", t_ns=0, seq=0, reading=server), Sample(source="gpu", t_ns=0, seq=1, reading=gpu)]
+    samples += [Sample(source="host", t_ns=t * SECOND_NS, seq=2 + t, reading=host) for t in range(seconds)]
+    assert ids(fold_all(HEADER, samples)) == expected
+
+
+@given(st.lists(st.sampled_from([{}, {"event_reasons": 0x40}, {"event_reasons": 0x80}]), min_size=1, max_size=12))
+def test_looking_again_and_again_finds_what_one_look_finds(changes: list[dict[str, Any]]) -> None:
+    before = NOTHING
+    for end in range(1, len(changes) + 1):
+        state = state_of(changes[:end])
+        found = evaluate(state, before)
+        assert found == evaluate(state)
+        if end % 3:  # not every reading is looked at
+            before = evaluated(state, found)
 
 
 def test_host_rules() -> None:

@@ -104,14 +104,14 @@ def test_eight_busy_gpus(start: Callable[[list[str]], Child]) -> None:
 
 
 def test_the_library_is_called_less_than_nvitop_does(start: Callable[[list[str]], Child]) -> None:
-    """At 1 Hz with 8 GPUs whose memory moves; nvitop made 102 calls a second on the same library."""
+    """At 1 Hz with 8 GPUs whose memory moves; nvitop made 93 to 102 calls a second on the same library."""
     child = start(h100s(8, moving=True))
     child.read()
     before = sum(child.box.calls().values())
     reported = sum(child.read()["calls"] for _ in range(30))
     counted = sum(child.box.calls().values()) - before
     print(counted / 30)
-    assert 80 * 30 < counted <= 100 * 30
+    assert 80 * 30 < counted <= 93 * 30
     # nvidia-ml-py asks twice for one list of processes
     assert reported <= counted <= reported * 1.05
     assert child.box.calls()["nvmlDeviceGetCurrPcieLinkWidth"] <= 8 * 4

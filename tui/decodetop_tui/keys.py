@@ -12,6 +12,7 @@ from decodetop_tui.acts import (
     bench,
     diagnose,
     enter,
+    findings,
     floor,
     look,
     notebook,
@@ -101,6 +102,7 @@ def _on_item(
 
 
 _CAN_ADD, _CAN_UNDO, _CAN_REDO = (replay.live(when) for when in (todo.has_list, todo.can_undo, todo.can_redo))
+_CAN_TAKE = replay.live(findings.has_any)
 _ADD = "add an item to the investigation"
 
 _TODO = (
@@ -138,6 +140,8 @@ _TODO = (
         notebook.switch,
         notebook.can_switch,
     ),
+    Action("finding-add", ("!",), "add finding", "the finding shown becomes an item", "todo", findings.add, _CAN_TAKE),
+    Action("findings", ("F",), "findings", "all, with numbers; Enter adds an item", "todo", findings.choose, _CAN_TAKE),
     Action("undo", ("u",), "undo", "take back the last edit made here", "todo", todo.undo, _CAN_UNDO),
     Action("redo", ("U",), "redo", "make it again", "todo", todo.redo, _CAN_REDO),
 )

@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 from decodetop.core.sample import Notice
 from decodetop.core.state import State
-from decodetop.findings import Finding, evaluate
+from decodetop.findings import NOTHING, Finding, evaluate, evaluated
 from decodetop_tui.cells import BLANK, Cells
 from decodetop_tui.headline import Situation, findings_line, footer_line, toast_line, top_line
 from decodetop_tui.ink import Ink
@@ -30,6 +30,7 @@ class Stage:
         self._rects: dict[Widget, Rect | None] = {}
         self._wants: dict[tuple[str, int], Want] = {}
         self._findings: tuple[object, tuple[Finding, ...]] = (None, ())
+        self._evaluated = NOTHING
 
     @property
     def widgets(self) -> Iterable[Painted]:
@@ -74,7 +75,8 @@ class Stage:
         failing = tuple(sorted(name for name, lane in state.lanes.items() if lane.failure is not None))
         moment = (state.lane("clock").last_t_ns, failing, len(state.lanes))
         if self._findings[0] != moment:
-            self._findings = (moment, evaluate(state))
+            found = evaluate(state, self._evaluated)
+            self._findings, self._evaluated = (moment, found), evaluated(state, found)
         return self._findings[1]
 
     def rows(self, size: Size) -> list[Cells]:

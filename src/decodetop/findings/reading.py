@@ -8,7 +8,10 @@ import msgspec
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """`evidence` holds the number. `since_ns` is session time of the first sample that showed it without a break."""
+    """`evidence` holds the number. `since_ns` is session time of the first sample that showed it without a break.
+
+    `todo` and `hypothesis` are the words of an item that is to settle it.
+    """
 
     id: str
     severity: Literal["info", "suspect", "invalid"]
@@ -16,3 +19,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     evidence: str
     source: str
     since_ns: int
+    todo: str = ""
+    hypothesis: str = ""
+
+    @property
+    def item(self) -> str:
+        """`content` of an item: what to do, and about what."""
+        return f"{self.title}: {self.todo[:1].lower()}{self.todo[1:]}" if self.todo else self.title

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from decodetop.core.sample import Reading
+from decodetop.findings import strain
 from decodetop.findings.owners import foreign_processes, gpus_of
+from decodetop.findings.seen import STEADY_SAMPLES, Hit, Seen
 from decodetop.gpu.reading import Gpu, GpuReading
 from decodetop.host.reading import HostReading
-from decodetop.server.reading import Server, ServerReading
+from decodetop.server.reading import Server
 
 UNDER_LOAD_PERCENT = 50.0
 """Below this utilisation a low clock or PCIe generation is power saving, not a fault."""
-STEADY_SAMPLES = 5
-"""A clock or link must be low for so many samples in a row: single ones are transitions."""
 MEMORY_FREE_SHARE = 0.02
 KV_FULL = 0.95
 CORE_BOUND_PERCENT = 90.0
@@ -25,21 +25,6 @@ CLOCK_LOW_SHARE = 0.85
 
 HW_SLOWDOWN, SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE = 0x8, 0x4, 0x20, 0x40, 0x80
 """Bits of NVML's clock event reasons (nvml.h, nvmlClocksEventReason*)."""
-
-
-class Seen(NamedTuple):
-    """What was last seen of each source at one moment; `past` = earlier readings of the rule's own source."""
-
-    gpu: GpuReading | None
-    host: HostReading | None
-    server: Server | None
-    past: tuple[Reading, ...] = ()
-
-
-class Hit(NamedTuple):
-    key: str
-    title: str
-    evidence: str
 
 
 class Rule(NamedTuple):
@@ -249,14 +234,12 @@ RULES: tuple[Rule, ...] = (
     Rule("foreign-process", "gpu", "suspect", _foreign),
     Rule("graphs", "server", "suspect", _graphs),
     Rule("kv-full", "server", "suspect", _kv_full),
+    Rule("thrown-away", "server", "suspect", strain.thrown_away),
     Rule("scheduler-bound", "gpu", "suspect", _scheduler),
+    Rule("far-socket", "host", "suspect", strain.far_socket),
     Rule("cores-busy", "host", "suspect", _cores),
     Rule("disk", "host", "suspect", _disks),
     Rule("memory-full", "gpu", "info", _memory),
     Rule("power-cap", "gpu", "info", _power_cap),
 )
 """In the order shown: what breaks the work first, information last."""
-
-
-def server_of(reading: Reading | None) -> Server | None:
-    return reading.current_server if isinstance(reading, ServerReading) else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from decodetop.core.clock import SECOND_NS, Clock
-from decodetop.gpu.asks import CORE, MEMORY, MIG, NO_MEMORY, PCIE_FIELDS, SLOW, STATIC, Ask, Unknown
+from decodetop.gpu.asks import CORE, ENERGY, MEMORY, MIG, NO_MEMORY, PCIE_FIELDS, SLOW, STATIC, Ask, Unknown
 from decodetop.gpu.codes import GONE, NEVER, NOT_SUPPORTED, NOT_YET, OTHER_FORM, SESSION, NvmlError, words
 from decodetop.gpu.fields import FieldSet
 from decodetop.gpu.gpm import Gpm
@@ -17,6 +17,7 @@ from decodetop.gpu.processes import ProcessNames
 from decodetop.gpu.reading import NOT_ON_PCIE, Gpu, GpuProcess
 
 SLOW_NS = 10 * SECOND_NS
+ENERGY_NS = 5 * SECOND_NS
 RETRY_NS = 5 * SECOND_NS
 
 _PCI_BUSES = (1, 2)
@@ -59,6 +60,7 @@ class Device:
         self._over: NvmlError | None = None
         self._open_due_ns = 0
         self._slow_due_ns = 0
+        self._energy_due_ns = 0
         self._listed_ns: int | None = None
         self._listed_at: int | None = None
         self._bus_type: int | None = None
@@ -92,6 +94,9 @@ class Device:
             self._open()
         self._ask_all(CORE, now_ns)
         self._check_alive()
+        if self._quiet() or now_ns >= self._energy_due_ns:
+            self._ask(ENERGY, now_ns)
+            self._energy_due_ns = now_ns + ENERGY_NS - SECOND_NS * (self.index % 5 if not self._energy_due_ns else 0)
         first = self._slow_due_ns == 0
         quiet = self._quiet() and not first
         if not quiet and now_ns >= self._slow_due_ns:

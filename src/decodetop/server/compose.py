@@ -26,6 +26,7 @@ _LIVE = (
     "counters",
     "scrape_ms",
 )
+_GAUGES = ("running", "queued", "retracted", "kv_usage")
 _PROCESS = ("root_pid", "started_wall_ns", "unit", "gpu_indices", "gpu_uuids")
 
 STILL_S = 3.0
@@ -69,9 +70,11 @@ def with_look(server: Server, look: Look, rates: Rates | None, scrape_ms: float)
     """The live half."""
     seen = rates or Rates()
     reasons = look.reasons | seen.reasons
-    gauges: dict[str, float | None] = {field: getattr(look, field) for field in ("running", "queued", "kv_usage")}
+    gauges: dict[str, float | None] = {field: getattr(look, field) for field in _GAUGES}
     if look.gauges_stick and seen.still_s >= STILL_S and any(gauges.values()):
-        reasons |= dict.fromkeys(gauges, f"not renewed since the last token, {seen.still_s:.0f} s ago")
+        reasons |= dict.fromkeys(
+            ("running", "queued", "kv_usage"), f"not renewed since the last token, {seen.still_s:.0f} s ago"
+        )
         gauges = dict.fromkeys(gauges)
     if look.counters is not None:
         for field in ("ttft", "itl", "prefix_hit_rate", "generated_tok_s", "prompt_tok_s"):
@@ -99,7 +102,7 @@ def with_look(server: Server, look: Look, rates: Rates | None, scrape_ms: float)
 
 def failed(server: Server, status: Status, message: str) -> Server:
     """What was known of it, without anything live: a figure of before is not shown as one of now."""
-    values: dict[str, Any] = dict.fromkeys(_LIVE)
+    values: dict[str, Any] = dict.fromkeys((*_LIVE, *_GAUGES))
     changed = msgspec.structs.replace(server, **values, status=status, status_message=message)
     why = message if status == "up" else f"the server is {status.replace('_', ' ')}"
     never = {field: why for field, reason in server.reasons.items() if reason == NOT_ASKED}

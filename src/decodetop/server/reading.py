@@ -80,7 +80,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """One inference server, by endpoint. None = not known, and `reasons[field]` says why.
 
     `generated_tok_s` is live (never a frozen gauge). `accept_length` includes the bonus token.
-    None without a reason: `speculative_algorithm` = off, `quantization` = none.
+    None without a reason: `speculative_algorithm` = off, `quantization` = none, `retracted` = the engine has no such.
+    `retracted`: requests that had begun and were put off for want of KV (SGLang).
     `kv_usage` is 0..1 of `kv_capacity_tokens`. `local` = it runs on this box, so this box's GPUs are its own.
     """
 
@@ -121,6 +122,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
 
     running: int | None = None
     queued: int | None = None
+    retracted: int | None = None
     kv_usage: float | None = None
     prefix_hit_rate: float | None = None
     generated_tok_s: float | None = None

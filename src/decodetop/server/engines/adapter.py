@@ -74,6 +74,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     basis: str
     running: int | None = None
     queued: int | None = None
+    retracted: int | None = None
     kv_usage: float | None = None
     kv_capacity_tokens: int | None = None
     context_length: int | None = None

@@ -60,6 +60,7 @@ METRICS = MetricTable(
         "sglang:cached_tokens_total",
         "sglang:spec_accept_length",
         "sglang:num_used_tokens",
+        "sglang:num_retracted_reqs",
     ),
 )
 WANTED = METRICS.wanted()
@@ -230,6 +231,7 @@ def look_at(scrape: Scrape, facts: Facts) -> Look:
         basis="realtime" if realtime else "histogram",
         running=count(gauge(scrape, METRICS.running, "running", reasons)),
         queued=count(gauge(scrape, METRICS.queued, "queued", reasons)),
+        retracted=count(total(scrape, ("sglang:num_retracted_reqs",))),
         kv_usage=_kv_usage(scrape, capacity, reasons),
         kv_capacity_tokens=capacity,
         context_length=count(scrape.mean("sglang:context_len")),
