@@ -15,6 +15,7 @@ import pytest
 
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.engine import Engine
+from decodetop.todo import agents as follow_limits
 from decodetop.todo import follow
 from decodetop.todo.agents import CodexSessions
 from decodetop.todo.follow import FollowProbe, follower
@@ -306,8 +307,95 @@ async def test_the_probe_in_an_engine(home: Path, tmp_path: Path, monkeypatch: p
     clock, sink = ManualClock(), Sink()
     engine = Engine(HEADER, clock, [FollowProbe(follower((path,), home, {}), clock)])
     task = asyncio.ensure_future(engine.run(sink))
-    await clock.advance(2)
+    await clock.advance(FollowProbe.period_s)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     seen = [sample.reading for sample in sink.of("follow")]
     assert len(seen) == 2 and isinstance(seen[0], FollowReading) and listed(seen[0].plans[0]) == ["a pending"]
+
+
+def test_stores_that_are_huge_broken_or_of_odd_things_end_in_a_word(home: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "odd"
+    put(odd / "deep.json", "[" * 50_000)
+    put(odd / "wrong.json", [{"content": ["a"], "status": {"b": 1}}, 7, None, "words", {"status": "x"}])
+    put(odd / "many.json", [item(f"n{number}") for number in range(follow_limits.TODOS_MOST + 5)], age_s=1)
+    long = put(tmp_path / "long.json", [item("x" * 10_000)])
+    with untouched(tmp_path):
+        plans = {Path(plan.path).name: plan for plan in look(home, odd, long).plans}
+    assert len(plans["many.json"].todos) == follow_limits.TODOS_MOST
+    assert "only the first" in (plans["many.json"].problem or "")
+    assert len(plans["long.json"].todos[0].content) == follow_limits.WORDS_MOST
+    assert "no checklist" in (plans["wrong.json"].problem or "")
+    assert "deep.json" not in plans or plans["deep.json"].problem
+
+
+def test_one_file_that_may_not_be_read_hides_no_other(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = home / ".claude" / "tasks" / "s1"
+    for number in (1, 2):
+        put(tasks / f"{number}.json", {"id": str(number), "subject": f"task {number}", "status": "pending"})
+    real = follow_limits.read_regular
+
+    def refuse(path: Path, most: int) -> bytes:
+        if path.name == "1.json":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, most)
+
+    monkeypatch.setattr(follow_limits, "read_regular", refuse)
+    (plan,) = look(home).plans
+    assert listed(plan) == ["task 2 pending"] and plan.problem == "1.json: Permission denied"
+
+
+def test_tasks_nested_too_deeply_are_no_json(home: Path) -> None:
+    tasks = home / ".claude" / "tasks" / "s1"
+    put(tasks / "1.json", "[" * 100_000)
+    put(tasks / "2.json", {"id": "2", "subject": "b", "status": "pending"})
+    (plan,) = look(home).plans
+    assert listed(plan) == ["b pending"] and plan.problem == "1.json is not JSON (yet)"
+
+
+def opened(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    database = sqlite3.connect(path)
+    database.execute("CREATE TABLE todo (session_id, content, status, priority, position, time_updated)")
+    return database
+
+
+def test_a_locked_database_keeps_what_was_read_and_says_so(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "opencode.db"
+    with closing(opened(path)) as database:
+        database.execute("INSERT INTO todo VALUES ('s1', 'a', 'pending', 'high', 0, 1)")
+        database.commit()
+        (tmp_path / "opencode.db-wal").touch()  # as if it ran: then locks are kept
+        watching = follower([path], home, {})
+        assert listed(watching.look(NOW_NS).plans[0]) == ["a pending"]
+        database.execute("BEGIN EXCLUSIVE")
+        reading = watching.look(NOW_NS)
+        assert listed(reading.plans[0]) == ["a pending"] and "locked" in next(iter(reading.reasons.values()))
+        database.rollback()
+        assert watching.look(NOW_NS).reasons == {}
+
+
+def test_a_query_that_takes_too_long_is_given_up(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow_limits, "_SQL_STEPS", 100)
+    monkeypatch.setattr(follow_limits, "_SQL_ROUNDS", 5)
+    path = tmp_path / "opencode.db"
+    with closing(opened(path)) as database:
+        rows = [(f"s{number % 50}", "a", "pending", "high", number, number) for number in range(2_000)]
+        database.executemany("INSERT INTO todo VALUES (?, ?, ?, ?, ?, ?)", rows)
+        database.commit()
+    reading = look(home, path)
+    assert reading.plans == () and "interrupted" in next(iter(reading.reasons.values()))
+
+
+def test_a_line_of_a_session_log_that_never_ends_is_passed(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow_limits, "ROLLOUT_TAIL_BYTES", 1_000)
+    call = {"payload": {"name": "update_plan", "arguments": json.dumps({"plan": [{"step": "a", "status": "pending"}]})}}
+    log = tmp_path / "rollout-1.jsonl"
+    log.write_text("")
+    sessions = CodexSessions()
+    assert list(sessions(log)) == []
+    log.write_text("x" * 2_500 + "\n" + json.dumps(call) + "\n")
+    found = [plan for _ in range(4) for plan in sessions(log)]
+    assert found and listed(found[-1]) == ["a pending"]

@@ -28,6 +28,13 @@ EMPTY_LISTS_PASSED = 50
 ROLLOUT_TAIL_BYTES = 16 << 20
 """How far back a session log is searched for its plan."""
 _FILE_MAX_BYTES = 4 << 20
+TODOS_MOST = 300
+"""Items of one plan; more are counted."""
+WORDS_MOST = 2_000
+"""Characters of one item's words."""
+TASK_FILES_MOST = 1_000
+_SQL_STEPS, _SQL_ROUNDS = 100_000, 300
+"""A query is given up after so many instructions of SQLite's machine: some seconds."""
 _MS_NS = 1_000_000
 
 Reader = Callable[[Path], Iterator[FollowedPlan]]
@@ -94,6 +101,8 @@ def opencode_database(path: Path) -> Iterator[FollowedPlan]:
     running = path.with_name(f"{path.name}-wal").exists()
     mode = "mode=ro" if running else "mode=ro&immutable=1"
     with closing(sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, timeout=0.5)) as database:
+        rounds = iter(range(_SQL_ROUNDS))
+        database.set_progress_handler(lambda: next(rounds, None) is None, _SQL_STEPS)
         columns = {row[1] for row in database.execute("PRAGMA table_info(todo)")}
         newest = "max(time_updated)" if "time_updated" in columns else "max(rowid)"
         sessions = database.execute(
@@ -101,7 +110,8 @@ def opencode_database(path: Path) -> Iterator[FollowedPlan]:
         ).fetchall()
         for session, stamp in sessions:
             rows = database.execute(
-                "SELECT content, status, priority FROM todo WHERE session_id = ? ORDER BY position", (session,)
+                "SELECT content, status, priority FROM todo WHERE session_id = ? ORDER BY position LIMIT ?",
+                (session, TODOS_MOST + 1),
             )
             entries = [dict(zip(("content", "status", "priority"), row, strict=True)) for row in rows]
             changed = int(stamp) * _MS_NS if "time_updated" in columns and stamp else path.stat().st_mtime_ns
@@ -126,7 +136,10 @@ class CodexSessions:
             offset, plan = 0, None
         with open_regular(log) as file:
             file.seek(offset)
-            whole, newline, _ = file.read(ROLLOUT_TAIL_BYTES).rpartition(b"\n")
+            data = file.read(ROLLOUT_TAIL_BYTES)
+        whole, newline, _ = data.rpartition(b"\n")
+        if not newline and len(data) == ROLLOUT_TAIL_BYTES:  # no line of a plan is as long: on behind it
+            return offset + len(data), plan
         for line in whole.split(b"\n"):
             entries = _plan_call(line) if b'"update_plan"' in line else None
             if entries is not None:
@@ -146,7 +159,7 @@ def _plan_call(line: bytes) -> list[Any] | None:
     """The plan of a log line that calls `update_plan`, whose arguments are a JSON string."""
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     call = entry.get("payload", entry) if isinstance(entry, dict) else None
     if not isinstance(call, dict) or call.get("name") != "update_plan":
@@ -168,27 +181,34 @@ def _task_folder(folder: Path) -> FollowedPlan:
     entries: list[Any] = []
     problem = None
     changed = folder.stat().st_mtime_ns
-    for path in files:
+    for path in files[:TASK_FILES_MOST]:
         try:
             entries.append(json.loads(read_regular(path, _FILE_MAX_BYTES)))
             changed = max(changed, path.stat().st_mtime_ns)
         except FileNotFoundError:
             continue
-        except ValueError:
+        except OSError as error:
+            problem = f"{path.name}: {error.strerror or error}"
+        except (ValueError, RecursionError):
             problem = f"{path.name} is not JSON (yet)"
     return _plan("Claude Code", folder.name, folder, entries, changed, problem)
 
 
 def _list_file(path: Path, agent: str, session: str) -> FollowedPlan:
     """A file with a list in any format; one that holds none right now says so."""
-    changed = path.stat().st_mtime_ns
     problem = None
     entries: list[Any] = []
-    with open_regular(path) as file:
-        text = file.read(_FILE_MAX_BYTES).decode("utf-8", "replace")
+    text = ""
     try:
+        changed = path.stat().st_mtime_ns
+        with open_regular(path) as file:
+            text = file.read(_FILE_MAX_BYTES).decode("utf-8", "replace")
         block = parse(text)
         entries, problem = list(block.items), "; ".join(block.remarks) or None
+    except FileNotFoundError:
+        return _plan(agent, session, path, [], 0)
+    except OSError as error:
+        problem = error.strerror or str(error)
     except DataError as error:
         problem = None if text.strip() in ("", "[]", "{}") else f"{error.message} (yet)"
     return _plan(agent, session, path, entries, changed, problem)
@@ -197,16 +217,18 @@ def _list_file(path: Path, agent: str, session: str) -> FollowedPlan:
 def _plan(
     agent: str, session: str, path: Path, entries: list[Any], changed: int, problem: str | None = None
 ) -> FollowedPlan:
-    document: Document = unnamed_document(encodable(entries))
+    document: Document = unnamed_document(encodable(entries[:TODOS_MOST]))
     todos = tuple(
         FollowedTodo(
-            content=item["content"],
-            status=item["status"],
-            priority=item["priority"] if isinstance(item.get("priority"), str) else None,
+            content=item["content"][:WORDS_MOST],
+            status=item["status"][:WORDS_MOST],
+            priority=item["priority"][:WORDS_MOST] if isinstance(item.get("priority"), str) else None,
             id=item.get("id"),
         )
         for item in document.items
     )
+    if len(entries) > TODOS_MOST:
+        problem = f"only the first {TODOS_MOST} items are shown" + (f"; {problem}" if problem else "")
     return FollowedPlan(
         agent=agent, session=session, path=str(path), changed_wall_ns=changed, todos=todos, problem=problem
     )

@@ -67,7 +67,7 @@ class FollowProbe:
     """Engine probe of the lane `follow`."""
 
     source = "follow"
-    period_s = 2.0
+    period_s = 5.0
     deadline_s = 5.0
 
     def __init__(self, follower: Follower, clock: Clock) -> None:
