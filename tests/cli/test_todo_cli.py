@@ -252,3 +252,48 @@ def test_an_item_becomes_a_part_of_another(cli: Cli) -> None:
     assert cli("edit", "t1", "--under", "t2")[0] == 2
     cli.ok("edit", "t2", "--under", "")
     assert "parent" not in cli.todos[1]
+
+
+def test_edits_of_commands_are_taken_back_and_made_again(cli: Cli) -> None:
+    cli.ok("add", "a")
+    cli.ok("add", "b")
+    cli.ok("start", "t1")
+    assert "undone: " in cli.ok("undo") and cli.todos[0]["status"] == "pending"
+    cli.ok("undo")
+    assert [todo["content"] for todo in cli.todos] == ["a"]
+    cli.ok("redo")
+    cli.ok("redo")
+    assert [(todo["content"], todo["status"]) for todo in cli.todos] == [("a", "in_progress"), ("b", "pending")]
+    assert cli("redo")[0] == 2
+    cli.ok("edit", "t2", "b!")
+    assert "nothing to redo" in cli("redo")[2]
+
+
+def test_undo_leaves_what_was_edited_elsewhere_since(cli: Cli) -> None:
+    cli.ok("add", "a")
+    cli.ok("start", "t1")
+    whole = json.loads(cli.path.read_bytes())
+    whole["todos"].append({"id": "t2", "content": "from elsewhere", "status": "pending"})
+    cli.path.write_text(json.dumps(whole))
+    cli.ok("undo")
+    assert [(todo["content"], todo["status"]) for todo in cli.todos] == [
+        ("a", "pending"),
+        ("from elsewhere", "pending"),
+    ]
+
+
+@pytest.mark.parametrize("junk", ["", "{", "[]", '{"done": [[1, 2]], "undone": []}', '{"done": [3], "undone": []}'])
+def test_a_broken_way_back_is_no_trouble(cli: Cli, junk: str) -> None:
+    cli.ok("add", "a")
+    (cli.folder / ".todo.json.undo").write_text(junk)
+    assert "nothing to undo" in cli("undo")[2]
+    cli.ok("add", "b")
+    cli.ok("undo")
+    assert [todo["content"] for todo in cli.todos] == ["a"]
+
+
+def test_the_way_back_is_bounded(cli: Cli) -> None:
+    for number in range(25):
+        cli.ok("add", f"n{number}")
+    kept = json.loads((cli.folder / ".todo.json.undo").read_bytes())
+    assert len(kept["done"]) == 20

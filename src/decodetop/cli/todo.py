@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ from decodetop.errors import DataError, UsageError
 from decodetop.todo import formats, text
 from decodetop.todo.document import SCHEMA, Document, encodable, tree
 from decodetop.todo.follow import follower
+from decodetop.todo.model import Undo, difference
+from decodetop.todo.past import Past
 from decodetop.todo.question import read_question, write_question
 from decodetop.todo.reading import (
     OUTCOMES,
@@ -65,6 +68,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     evidence.add_argument("kind", choices=_KINDS)
     evidence.add_argument("ref", metavar="REF")
     _texts(evidence, "summary")
+    _action(actions, "undo", "take back the last edit that a command made")
+    _action(actions, "redo", "make it again")
     question = _action(actions, "question", "show or set what the investigation asks")
     question.add_argument("text", nargs="*", metavar="TEXT")
     incoming = _action(actions, "import", "merge a list into the checklist")
@@ -83,11 +88,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return _list(args, settings, store)
     if args.action == "export":
         return _export(args, store)
+    if args.action in ("undo", "redo"):
+        return _back(args, settings, store)
     if args.action == "question":
         return _question(args, settings)
     if args.action == "follow":
         return _follow(args)
-    return _change(args, store)
+    return _change(args, settings, store)
 
 
 def _list(args: argparse.Namespace, settings: Settings, store: TodoStore) -> int:
@@ -101,20 +108,24 @@ def _list(args: argparse.Namespace, settings: Settings, store: TodoStore) -> int
     return 0
 
 
-def _change(args: argparse.Namespace, store: TodoStore) -> int:
+def _change(args: argparse.Namespace, settings: Settings, store: TodoStore) -> int:
     """Make one edit on what the file holds at that moment, and say what came of it."""
     ask_why(args, store)
     wall_ns = SystemClock().wall_ns()
     said: list[str] = []
     ids: list[str] = []
+    before: list[Document] = []
     edit = edit_of(args)
 
     def change(document: Document) -> Document:
         said.clear()
+        before[:] = [document]
         document, ids[:] = edit(document, wall_ns, said)
         return document
 
     document = store.update(change)
+    with contextlib.suppress(DataError):  # the edit is made; that it can't be taken back is no reason to fail
+        Past(settings.investigation).record(before[0], document)
     touched = set(ids)
     changed = [item for item, _ in tree(document.items) if item["id"] in touched]
     if args.json:
@@ -125,6 +136,30 @@ def _change(args: argparse.Namespace, store: TodoStore) -> int:
         )
     for word in advice(args, document, ids):
         complain(word)
+    return 0
+
+
+def _back(args: argparse.Namespace, settings: Settings, store: TodoStore) -> int:
+    """Take a command's edit back, or make it again; what was edited elsewhere since then stays."""
+    past = Past(settings.investigation)
+    undo, again = past.undo(), args.action == "redo"
+    if not (undo.undone if again else undo.done):
+        raise UsageError(f"nothing to {args.action}", "the screen's own edits are taken back there (u)")
+    kept: list[Undo] = []
+    documents: list[Document] = []
+
+    def change(document: Document) -> Document:
+        after, merged = undo.redo(document) if again else undo.undo(document)
+        kept[:], documents[:] = [after], [document]
+        return merged
+
+    document = store.update(change)
+    past.keep(kept[0])
+    words = f"{'made again' if again else 'undone'}: {difference(documents[0], document)}"
+    if args.json:
+        print_json(encodable({"schema": SCHEMA, "path": str(store.path), "said": words}))
+    else:
+        print_lines([words])
     return 0
 
 

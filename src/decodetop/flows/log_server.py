@@ -12,7 +12,7 @@ import msgspec
 from decodetop.core.clock import SECOND_NS
 from decodetop.log.reading import Entry
 from decodetop.server.reading import Flag, Server, ServerReading
-from decodetop.server.text import name, parallel
+from decodetop.server.text import model, name, parallel
 
 SETTLED_NS = 3 * SECOND_NS
 """A server that has just come up tells its flags piece by piece: what is logged has stood for so long."""
@@ -64,7 +64,7 @@ class ServerWatch:
             return
         if now_ns - pending[1] < SETTLED_NS:
             return
-        words = f"{name(server)} {server.model or ''} {parallel(server)} at {server.endpoint}".split()
+        words = f"{name(server)} {model(server)} {parallel(server)} at {server.endpoint}".split()
         text = _words(" ".join(words), before, now)
         self._logged[server.endpoint] = now
         if text is None:
