@@ -1,4 +1,5 @@
-"""Other load generators against the same server, for client_accuracy.py: how they are started, and where they say what.
+"""Other load generators against the same server, for client_accuracy.py and fault_matrix.py: how they are started, and
+where they say what.
 
 Each lives in a venv of its own and is named by its interpreter. Tried with AIPerf 0.13.0, guidellm 0.8.1 (it needs
 torch) and inference-perf 0.7.0 (Python 3.12). Their prompts are synthetic; a byte-level tokenizer is made for them, so
@@ -13,7 +14,9 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 TIMEOUT_S = 600.0
 MODEL = "simulated-8b"
@@ -68,47 +71,99 @@ class Said:
     request_s: float
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a client made of its requests; `tokens` = output tokens of a successful one on average, if it says."""
+
+    ok: int
+    failed: int
+    tokens: float | None
+
+
+@dataclass(frozen=True)
+class Peer:
+    """`report`: run it and read what it wrote; `said` and `outcome`: what stands there."""
+
+    report: Callable[[Task, str], dict[str, Any]]
+    said: Callable[[dict[str, Any]], Said]
+    outcome: Callable[[dict[str, Any]], Outcome]
+    apis: tuple[str, ...] = ("completions", "chat")
+
+
 def run_peer(name: str, task: Task) -> Said:
     """Raises PeerFailed."""
-    task.tokenizer.mkdir()
-    _call([str(task.python), "-c", TOKENIZER, str(task.tokenizer)], {})
+    return _read_of(name, task, "completions", PEERS[name].said)
+
+
+def outcome_of(name: str, task: Task, api: str) -> Outcome:
+    """Raises PeerFailed."""
+    return _read_of(name, task, api, PEERS[name].outcome)
+
+
+def _read_of(name: str, task: Task, api: str, read: Callable[[dict[str, Any]], T]) -> T:
+    if not task.tokenizer.exists():
+        task.tokenizer.mkdir()
+        _call([str(task.python), "-c", TOKENIZER, str(task.tokenizer)], {})
     try:
-        return PEERS[name](task)
-    except (OSError, KeyError, ValueError) as error:
+        return read(PEERS[name].report(task, api))
+    except (OSError, KeyError, TypeError, ValueError) as error:
         raise PeerFailed(f"no report of {name} as expected: {error!r}") from error
 
 
-def _aiperf(task: Task) -> Said:
+def _aiperf(task: Task, api: str) -> dict[str, Any]:
     out = task.folder / "aiperf"
     argv = [task.program("aiperf"), "profile", "--model", MODEL, "--url", task.endpoint]
-    argv += ["--endpoint-type", "completions", "--streaming", "--tokenizer", str(task.tokenizer)]
+    argv += ["--endpoint-type", api, "--streaming", "--tokenizer", str(task.tokenizer)]
     argv += ["--concurrency", str(task.streams), "--request-count", str(task.requests), "--isl", "64"]
     argv += ["--osl", str(task.tokens), "--extra-inputs", "ignore_eos:true", "--use-server-token-count"]
     argv += ["--extra-inputs", f"min_tokens:{task.tokens}", "--workers-max", "1", "--ui-type", "none"]
     argv += ["--no-gpu-telemetry", "--no-server-metrics", "--artifact-dir", str(out)]
     _call(argv, {})
-    found = _read(out / "profile_export_aiperf.json")
+    return _read(out / "profile_export_aiperf.json")
+
+
+def _aiperf_said(found: dict[str, Any]) -> Said:
     ttft, gaps = found["time_to_first_token"], found["inter_chunk_latency"]
     return Said(ttft["p50"], ttft["p99"], gaps["p99"], found["request_throughput"]["avg"])
 
 
-def _guidellm(task: Task) -> Said:
+def _aiperf_outcome(found: dict[str, Any]) -> Outcome:
+    def count(name: str) -> int:
+        return int((found.get(name) or {}).get("avg") or 0)
+
+    lengths = found.get("output_sequence_length") or {}
+    return Outcome(count("request_count"), count("error_request_count"), lengths.get("avg"))
+
+
+def _guidellm(task: Task, api: str) -> dict[str, Any]:
     out = task.folder / "guidellm.json"
     argv = [task.program("guidellm"), "run", "--disable-console"]
-    argv += ["--backend", f"kind=openai_http,target={task.endpoint},model={MODEL},http2=false"]
+    path = "/v1/chat/completions" if api == "chat" else "/v1/completions"
+    backend = f"kind=openai_http,target={task.endpoint},model={MODEL},http2=false,request_format={path}"
+    argv += ["--backend", backend]
     argv += ["--profile", f"kind=concurrent,streams={task.streams}"]
     argv += ["--constraint", f"kind=max_requests,count={task.requests}"]
     argv += ["--tokenizer", f"kind=hf_auto,model={task.tokenizer}"]
     argv += ["--data", f"kind=synthetic_text,prompt_tokens=64,output_tokens={task.tokens}"]
     argv += ["--output", f"kind=json,path={out}"]
     _call(argv, {"HF_HUB_OFFLINE": "1"})
-    found = _read(out)["benchmarks"][0]["metrics"]
+    found: dict[str, Any] = _read(out)["benchmarks"][0]["metrics"]
+    return found
+
+
+def _guidellm_said(found: dict[str, Any]) -> Said:
     ttft = found["time_to_first_token_ms"]["successful"]["percentiles"]
     gaps = found["inter_token_latency_ms"]["successful"]["percentiles"]
     return Said(ttft["p50"], ttft["p99"], gaps["p99"], found["requests_per_second"]["successful"]["mean"])
 
 
-def _inference_perf(task: Task) -> Said:
+def _guidellm_outcome(found: dict[str, Any]) -> Outcome:
+    totals = found["request_totals"]
+    tokens = found["output_token_count"]["successful"]["mean"]
+    return Outcome(totals["successful"], totals["errored"] + totals["incomplete"], tokens or None)
+
+
+def _inference_perf(task: Task, api: str) -> dict[str, Any]:
     out = task.folder / "inference-perf"
     total = task.requests
     lengths = {"type": "fixed", "std_dev": 0, "total_count": total}
@@ -132,16 +187,26 @@ def _inference_perf(task: Task) -> Said:
     config = task.folder / "inference-perf.yml"
     config.write_text(json.dumps(settings))  # JSON is YAML
     _call([task.program("inference-perf"), "-c", str(config)], {"HF_HUB_OFFLINE": "1"})
-    found = _read(out / "stage_0_lifecycle_metrics.json")["successes"]
+    return _read(out / "stage_0_lifecycle_metrics.json")
+
+
+def _inference_perf_said(report: dict[str, Any]) -> Said:
+    found = report["successes"]
     ttft, gaps = found["latency"]["time_to_first_token"], found["latency"]["inter_token_latency"]
     rate = found["throughput"]["requests_per_sec"]
     return Said(1e3 * ttft["median"], 1e3 * ttft["p99"], 1e3 * gaps["p99"], rate)
 
 
-PEERS: dict[str, Callable[[Task], Said]] = {
-    "aiperf": _aiperf,
-    "guidellm": _guidellm,
-    "inference-perf": _inference_perf,
+def _inference_perf_outcome(report: dict[str, Any]) -> Outcome:
+    good = report["successes"]
+    tokens = (good.get("output_len") or {}).get("mean")
+    return Outcome(int(good["count"]), int(report["failures"]["count"]), tokens)
+
+
+PEERS: dict[str, Peer] = {
+    "aiperf": Peer(_aiperf, _aiperf_said, _aiperf_outcome),
+    "guidellm": Peer(_guidellm, _guidellm_said, _guidellm_outcome),
+    "inference-perf": Peer(_inference_perf, _inference_perf_said, _inference_perf_outcome, ("completions",)),
 }
 
 

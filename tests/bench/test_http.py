@@ -14,93 +14,14 @@ import pytest
 
 from decodetop.bench.http import Connection, Exchange, Inbox
 from decodetop.bench.load import Load, target
-from decodetop.bench.reading import Api, ErrorKind, Plan
+from decodetop.bench.reading import Api, Plan
 from decodetop.bench.request import Address, Dialect
 from decodetop.bench.wire import Record
 from decodetop.bench.workload import Workload
-from support.token_server import (
-    DONE,
-    HEAD,
-    TAIL,
-    Break,
-    Seen,
-    Step,
-    TokenServer,
-    Wait,
-    chunk,
-    completions,
-    event,
-    reply,
-)
+from support.fault_matrix import BODY, CLOSE_HEAD, ROWS, TOKENS, WHOLE
+from support.token_server import Break, Seen, Step, TokenServer, completions
 
 CAPTURES = Path(__file__).parents[1] / "captures"
-TOKENS = 8
-
-
-def token(number: int, finish: str | None = None, **more: Any) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "text": f" w{number}", "finish_reason": finish}], **more}
-
-
-def usage(count: int) -> dict[str, Any]:
-    return {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": count, "total_tokens": 4 + count}}
-
-
-EVENTS = [*(event(token(n, "length" if n == TOKENS else None)) for n in range(1, TOKENS + 1)), event(usage(TOKENS))]
-BODY = b"".join(EVENTS)
-WHOLE = [HEAD, *(chunk(one) for one in EVENTS), chunk(DONE), TAIL]
-CLOSE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n"
-HTML = reply("200 OK", b"<html>hello</html>", "text/html")
-ERROR = event({"error": {"message": "CUDA out of memory", "code": 500}})
-
-
-def bytewise(payload: bytes) -> list[Step]:
-    return [chunk(bytes([byte])) for byte in payload]
-
-
-def framed(newline: str) -> list[Step]:
-    events = [event(token(n, "length" if n == TOKENS else None), newline) for n in range(1, TOKENS + 1)]
-    return [HEAD, *(chunk(one) for one in [*events, event(usage(TOKENS), newline)]), TAIL]
-
-
-CASES: dict[str, tuple[list[Step], ErrorKind | None, int | None, str]] = {
-    # the server's answer -> fault, tokens counted by the server, a piece of the fault's words
-    "well-behaved": (WHOLE, None, 8, ""),
-    "CRLF framing": (framed("\r\n"), None, 8, ""),
-    "CR framing": (framed("\r"), None, 8, ""),
-    "no [DONE]": ([HEAD, *(chunk(one) for one in EVENTS), TAIL], None, 8, ""),
-    "one byte a chunk": ([HEAD, *bytewise(BODY), TAIL], None, 8, ""),
-    "all in one write": ([HEAD + chunk(BODY + DONE) + TAIL], None, 8, ""),
-    "with a length instead of chunks": ([reply("200 OK", BODY + DONE, "text/event-stream")], None, 8, ""),
-    "until the connection closes": ([CLOSE_HEAD, BODY, Break()], None, 8, ""),
-    "pings between tokens": ([HEAD, *(chunk(b": ping\n\n" + one) for one in EVENTS), TAIL], None, 8, ""),
-    "no terminating chunk after [DONE]": ([HEAD, chunk(BODY + DONE), Break()], None, 8, ""),
-    "text/plain as its type": ([reply("200 OK", BODY + DONE, "text/plain")], None, 8, ""),
-    "100 Continue first": ([b"HTTP/1.1 100 Continue\r\n\r\n", *WHOLE], None, 8, ""),
-    "no usage": ([HEAD, *(chunk(one) for one in EVENTS[:-1]), chunk(DONE), TAIL], None, None, ""),
-    "ended early by the model": (
-        [HEAD, *(chunk(e) for e in EVENTS[:3]), chunk(event(token(4, "stop")) + event(usage(4)) + DONE), TAIL],
-        "short_output", 4, "4 of 8 tokens (finish reason: stop)"),
-    "an error after a token": ([HEAD, chunk(EVENTS[0]), chunk(ERROR + DONE), TAIL], "stream_error", None, "CUDA out"),
-    "an error at once": ([HEAD, chunk(ERROR + DONE), TAIL], "stream_error", None, "CUDA out of memory"),
-    "an error and no end": ([HEAD, chunk(ERROR), Wait(30)], "stream_error", None, "CUDA out of memory"),
-    "an empty stream": ([HEAD, TAIL], "protocol", None, "no event"),
-    "only a role and [DONE]": ([HEAD, chunk(DONE), TAIL], "protocol", None, "without a token"),
-    "no finish reason": ([HEAD, chunk(EVENTS[0]), chunk(EVENTS[1]), TAIL], "cut", None, "after 2 chunks"),
-    "closed in the middle": ([HEAD, chunk(EVENTS[0]), Break()], "cut", None, "after 1 chunks"),
-    "reset in the middle": ([HEAD, chunk(EVENTS[0]), Wait(0.05), Break(reset=True)], "cut", None, ""),
-    "closed before an answer": ([Break()], "cut", None, "without an answer"),
-    "stalled before a token": ([HEAD, Wait(30)], "timeout", None, "no chunks had come"),
-    "stalled after a token": ([HEAD, chunk(EVENTS[0]), Wait(30)], "timeout", None, "1 chunks had come"),
-    "no answer at all": ([Wait(30)], "timeout", None, "no chunks"),
-    "broken JSON": ([HEAD, chunk(b'data: {"choices": [{\n\n'), TAIL], "protocol", None, "JSON"),
-    "400": ([reply("400 Bad Request", b'{"object":"error","message":"too long"}')], "http", None, "400: too long"),
-    "429": ([reply("429 Too Many Requests", b'{"error":{"message":"slow down"}}')], "http", None, "429: slow down"),
-    "500 with a page": ([reply("500 Oops", b"<h1>bad</h1>", "text/html")], "http", None, "500: <h1>bad</h1>"),
-    "503 without a word": ([reply("503 Unavailable", b"")], "http", None, "503: no word why"),
-    "302": ([reply("302 Found", b"", extra="location: /login\r\n")], "http", None, "302: to /login"),
-    "a page": ([HTML], "protocol", None, "text/html, not an event stream"),
-    "not HTTP": ([b"SSH-2.0-OpenSSH_9.6\r\n\r\n"], "protocol", None, "not HTTP/1.1"),
-}  # fmt: skip
 
 
 async def records_of(script: Callable[[Seen], Iterable[Step]], requests: int = 1, **changes: Any) -> list[Record]:
@@ -115,19 +36,20 @@ async def records_of(script: Callable[[Seen], Iterable[Step]], requests: int = 1
         return load.records
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ROWS)
 async def test_fault_matrix(name: str) -> None:
-    steps, fault, counted, words = CASES[name]
-    (record,) = await records_of(lambda _: steps, timeout_s=0.4 if fault == "timeout" else 20.0)
-    assert (record.fault, record.output_tokens) == (fault, counted)
-    assert words in record.message
-    if fault in (None, "short_output"):
-        assert len(record.chunks_ns) == (counted or TOKENS)
+    row = ROWS[name]
+    timeout_s = 0.4 if row.fault == "timeout" else 20.0
+    (record,) = await records_of(lambda _: row.steps, timeout_s=timeout_s, api=row.api)
+    assert (record.fault, record.output_tokens) == (row.fault, row.counted)
+    assert row.words in record.message
+    if row.fault in (None, "short_output"):
+        assert len(record.chunks_ns) == (row.chunks or row.counted or TOKENS)
         assert record.chunks_ns == sorted(record.chunks_ns)
 
 
 async def test_a_short_answer_is_no_fault_when_it_was_allowed() -> None:
-    steps, _, _, _ = CASES["ended early by the model"]
+    steps = ROWS["ended early by the model"].steps
     (record,) = await records_of(lambda _: steps, ignore_eos=False)
     assert (record.fault, record.output_tokens, record.finish) == (None, 4, "stop")
 

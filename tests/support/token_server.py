@@ -82,7 +82,7 @@ class TokenServer:
         self.connections += 1
         number = self.connections
         try:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 while await self._answer(reader, writer, number):
                     pass
         finally:
