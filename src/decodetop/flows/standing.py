@@ -10,8 +10,8 @@ from decodetop.flows.judging import batch_of, token_ms
 from decodetop.server.reading import Server
 from decodetop.steps.reading import Capture, StepsReading
 
-OWN_FLAGS = ("seed", "port", "dist_init", "log", "instance_id")
-"""Parts of the names of flags that differ from start to start of the same thing."""
+OWN_FLAGS = ("seed", "port", "dist_init", "log", "instance_id", "cudagraph_mode")
+"""Parts of the names of flags that differ from start to start of the same thing, or are known only once it served."""
 
 
 def settings_of(flags: Mapping[str, str | None]) -> dict[str, str]:

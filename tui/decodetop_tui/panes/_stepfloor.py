@@ -46,7 +46,7 @@ def verdict_style(verdict: Verdict) -> str:
     return "dim" if verdict.id == "not_enough_evidence" else "warn"
 
 
-def floor_line(state: State) -> list[Span]:
+def floor_line(state: State, width: int) -> list[Span]:
     """floor 3.15 ms · real step is 6.1x · host-bound; why there is none; empty while nothing was computed."""
     reading = state.last("floor", FloorReading)
     if reading is None:
@@ -64,4 +64,5 @@ def floor_line(state: State) -> list[Span]:
     line = [*head, Span(f" · {which} step is ", "dim"), Span(f"{times:.1f}x" if times is not None else words.UNKNOWN)]
     if report.verdict is not None:
         line += [Span(" · ", "dim"), Span(VERDICTS[report.verdict.id], verdict_style(report.verdict))]
-    return [*line, Span("  f", "key"), Span(" why", "dim")]
+    why = [Span("  f", "key"), Span(" why", "dim")]
+    return [*line, *why] if sum(cells(span.text) for span in (*line, *why)) <= width else line

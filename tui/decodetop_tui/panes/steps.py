@@ -67,16 +67,16 @@ def draw(state: State, view: View) -> Picture:
     if not reading.captures:
         if reading.parsing is None and reading.taking.progress is None:
             page.extend(_empty(reading))
-        page.extend(filter(None, [floor_line(state)]))
+        page.extend(filter(None, [floor_line(state, view.width)]))
         return page.picture(note_of(state, "steps", view.width))
     capture = reading.captures[0]
     mode = MODES[view.mode % len(MODES)]
     head = 0
     if view.zoomed:
-        page.extend(filter(None, [floor_line(state)]))
+        page.extend(filter(None, [floor_line(state, view.width)]))
         _stepzoom.draw(page, reading, view, mode)
     else:
-        head = _compact(page, capture, view, mode, floor_line(state))
+        head = _compact(page, capture, view, mode, floor_line(state, view.width))
     return page.picture(note_of(state, "steps", view.width, *_note(capture)), head)
 
 
