@@ -36,7 +36,7 @@ def sample(n: int, source: str = "a", failed: bool = False) -> Sample:
 def test_a_tape_gives_back_the_samples(tmp_path: Path) -> None:
     samples = [sample(0), sample(1, "b"), sample(2, failed=True), sample(3)]
     tape = Tape(write(tmp_path / "t", samples), Codec(CODEC_TYPES))
-    assert tape.header == HEADER and not tape.truncated
+    assert tape.header == msgspec.structs.replace(HEADER, schema=2) and not tape.truncated
     assert list(tape.samples()) == samples
     assert tape.end_ns == 3 * SECOND_NS
 
@@ -135,3 +135,30 @@ def test_a_full_disk_leaves_no_empty_tape(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="No space left"):
         TapeWriter(tmp_path / "x.tape", HEADER, Full({}))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unchanged_reading_is_written_whole_once_a_minute(tmp_path: Path) -> None:
+    samples = [
+        Sample(source="a", t_ns=n * SECOND_NS, seq=n, reading=Count(n=n % 7, word="the same long words " * 5))
+        for n in range(150)
+    ]
+    path = write(tmp_path / "t", samples)
+    lines = path.read_bytes().splitlines()[1:]
+    assert [n for n, line in enumerate(lines) if b"the same" in line] == [0, 60, 120]
+    tape = Tape(path, Codec(CODEC_TYPES))
+    assert list(tape.samples()) == samples
+    assert [tape.sample(at) for at in (149, 3, 61, 59)] == [samples[at] for at in (149, 3, 61, 59)]
+    assert tape.header.schema == 2
+
+
+def test_a_damaged_whole_reading_costs_its_minute_and_no_more(tmp_path: Path) -> None:
+    samples = [
+        Sample(source="a", t_ns=n * SECOND_NS, seq=n, reading=Count(n=n, word="the same long words " * 5))
+        for n in range(70)
+    ]
+    path = write(tmp_path / "t", samples)
+    first, whole, *rest = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([first, b"#" * (len(whole) - 1) + b"\n", *rest]))
+    tape = Tape(path, Codec(CODEC_TYPES))
+    assert tape.truncated
+    assert list(tape.samples()) == samples[60:]

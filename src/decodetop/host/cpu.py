@@ -55,4 +55,5 @@ def cpus_of(listed: str) -> set[int]:
 
 def _percent(part: float, whole: float) -> float:
     # the kernel's idle counters may step back by a tick, which would make more than all
-    return 0.0 if whole <= 0 else min(100.0, 100.0 * part / whole)
+    # counted in ticks of 10 ms, which is 1 % of a second: a tenth tells all
+    return 0.0 if whole <= 0 else round(min(100.0, 100.0 * part / whole), 1)
