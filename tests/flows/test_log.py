@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -220,22 +222,30 @@ def test_a_finding_is_raised_when_it_stays_and_gone_when_it_stays_away() -> None
     assert watch.due(FINDINGS_NS) and not watch.due(FINDINGS_NS + 1)
 
 
-async def test_a_full_disk_keeps_the_entries_says_so_once_and_tries_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("call", "number", "word"),
+    [("write", errno.ENOSPC, "No space left"), ("open", errno.EROFS, "Read-only file system")],
+)
+async def test_a_full_disk_or_a_read_only_folder_keeps_the_entries_says_so_once_and_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, word: str
 ) -> None:
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    real = getattr(os, call)
+
+    def refuse(*args: Any, **more: Any) -> Any:
+        if call == "open" and not args[1] & (os.O_WRONLY | os.O_RDWR):
+            return real(*args, **more)
+        raise OSError(number, os.strerror(number))
 
     async with Box(tmp_path).running() as box:
         with monkeypatch.context() as patch:
-            patch.setattr(store_module.os, "write", full)
+            patch.setattr(store_module.os, call, refuse)
             box.engine.submit(AddNote(text="a"))
             await settle()
             await box.clock.advance(3 * LOOK_S)
             box.engine.submit(AddNote(text="b"))
             await settle()
             assert [one.text for one in box.reading.entries] == ["a", "b"]
-            assert box.reading.unsaved is not None and "No space left" in box.reading.unsaved
+            assert box.reading.unsaved is not None and word in box.reading.unsaved
             assert len(box.notices) == 1 and "log not saved" in box.notices[0]
         await box.clock.advance(LOOK_S)
         assert box.reading.unsaved is None and box.on_disk == [("note", "a"), ("note", "b")]

@@ -101,7 +101,7 @@ async def test_keys_of_ones_own_items_leave_an_agents_alone() -> None:
     async with desk(with_notebook()) as d:
         await d.press("3", "3")
         await on_row(d, "fp8")
-        for key in ("x", "i", "e", "X", "t", "!", "J"):
+        for key in ("x", "i", "e", "X", "t", "*", "J"):
             await d.press(key)
             assert not d.face.windowed and d.sent == [] and "no item under the cursor" in d.footer, key
 

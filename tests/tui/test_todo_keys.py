@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from decodetop.core.clock import SECOND_NS
 from decodetop.core.state import State
+from decodetop.log.reading import Entry, LogReading
 from decodetop.todo.reading import (
     AddAttempt,
     AddTodo,
@@ -14,12 +16,14 @@ from decodetop.todo.reading import (
     Evidence,
     MoveTodo,
     RedoTodo,
+    StatusChange,
     Todo,
     UndoTodo,
 )
 from decodetop_tui.screens.choose import Choose
 from decodetop_tui.screens.confirm import Confirm
 from decodetop_tui.screens.line import AskLine
+from decodetop_tui.screens.modal import Entry as Line_
 from support import states
 from support.face import Desk, desk
 
@@ -31,7 +35,7 @@ def with_todos(*todos: Todo) -> State:
 async def test_todo_keys_send_commands_for_the_item_under_the_cursor() -> None:
     async with desk() as d:
         await d.press("3", "j")
-        await d.press("!", "J", "K", "u")
+        await d.press("*", "J", "K", "u")
         assert d.sent == [
             EditTodo(id="t2", priority="medium"),
             MoveTodo(id="t2", by=1),
@@ -191,3 +195,18 @@ async def test_sub_items_go_below_the_one_above_and_out_again() -> None:
         assert len(d.sent) == 2 and "no item above it" in d.footer
         await d.press("g", "<")
         assert len(d.sent) == 2 and "no part of another" in d.footer
+
+
+@pytest.mark.parametrize(("hour", "offered"), [(1, "kv_cache_dtype auto -> fp8"), (-3, "")])
+async def test_an_attempt_begins_with_what_differed_at_the_servers_last_restart(hour: int, offered: str) -> None:
+    started = StatusChange(status="in_progress", wall_ns=states.WALL_NS)
+    restart = Entry(
+        wall_ns=states.WALL_NS + hour * 3600 * SECOND_NS,
+        kind="server",
+        text="SGLang 0.5.15 dense-8b at http://x restarted: kv_cache_dtype auto -> fp8",
+    )
+    state = with_todos(Todo(id="t1", content="a", status="in_progress", status_history=(started,)))
+    state = states.put(state, {"log": LogReading(path="log.ndjson", entries=(restart,))}, 61)
+    async with desk(state) as d:
+        await d.press("3", "t")
+        assert d.face.screen.query_one(Line_).value == offered

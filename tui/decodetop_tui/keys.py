@@ -113,7 +113,7 @@ _TODO = (
     _on_item("todo-attempt", "t", "record attempt", "what was tried, its outcome, why", todo.attempt, 72, "attempt"),
     _on_item("todo-edit", "e", "edit todo", "change its words", todo.edit, 73, "edit"),
     _on_item("todo-more", "E", "edit details", "notes, hypothesis, expected, blocked by", todo.more),
-    _on_item("todo-priority", "!", "priority", "high, medium, low and round again", todo.priority),
+    _on_item("todo-priority", "*", "priority", "high, medium, low and round again", todo.priority),
     _on_item("todo-down", "J", "move todo down", "later in the list", todo.move(1)),
     _on_item("todo-up", "K", "move todo up", "earlier in the list", todo.move(-1)),
     _on_item("todo-nest", ">", "make sub-item", "a part of the item above it", todo.nest),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from decodetop.bench.reading import BenchReading
+from decodetop.bench.reading import BenchReading, Run
 from decodetop.core.clock import SECOND_NS, Late, within
 from decodetop.core.engine import Context
 from decodetop.core.outside import plain
@@ -25,7 +25,7 @@ from decodetop.log.reading import AddNote, Entry, LogReading
 from decodetop.log.store import LogStore, in_order
 from decodetop.server.reading import ServerReading
 from decodetop.server.redact import redact_text
-from decodetop.steps.reading import StepsReading
+from decodetop.steps.reading import Capture, StepsReading
 from decodetop.todo.reading import TodoReading
 from decodetop.todo.service import Caller
 
@@ -65,6 +65,8 @@ class LogService:
         self._servers = ServerWatch()
         self._findings = FindingsWatch()
         self._todos: TodoReading | None = None
+        self._runs: tuple[Run, ...] | None = None
+        self._captures: tuple[Capture, ...] | None = None
 
     async def run(self, context: Context) -> None:
         """Until cancelled; what is still in memory then is written first."""
@@ -111,9 +113,13 @@ class LogService:
             self._todos = reading
             self._add(of_todos(reading.todos))
         elif isinstance(reading, BenchReading):
-            self._add(of_runs(reading.runs))
+            if reading.runs is not self._runs:  # progress comes twice a second, the runs stay the same object
+                self._runs = reading.runs
+                self._add(of_runs(reading.runs))
         elif isinstance(reading, StepsReading):
-            self._add(of_captures(reading.captures))
+            if reading.captures is not self._captures:
+                self._captures = reading.captures
+                self._add(of_captures(reading.captures))
         elif isinstance(reading, ServerReading):
             self._add(self._servers.see(reading, now_ns, wall_ns))
         elif isinstance(reading, ClockReading) and self._findings.due(now_ns):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from decodetop.core.clock import SECOND_NS
-from decodetop.log.reading import Entry
+from decodetop.log.reading import RESTARTED, Entry
 from decodetop.server.reading import Flag, Server, ServerReading
 from decodetop.server.text import model, name, parallel
 
@@ -106,7 +106,7 @@ def _words(title: str, before: Known | None, now: Known) -> str | None:
         restarted = False
     if not changes:
         return f"{title} restarted with the same flags" if restarted else None
-    return f"{title} {'restarted' if restarted else 'differs'}: {_listed(changes)}"
+    return f"{title}{RESTARTED if restarted else ' differs: '}{_listed(changes)}"
 
 
 def _listed(parts: list[str]) -> str:

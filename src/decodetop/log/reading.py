@@ -13,6 +13,9 @@ KINDS = ("status", "changed", "attempt", "server", "run", "capture", "finding", 
 restarted, other flags; finding, cleared = raised and gone.
 """
 
+RESTARTED = " restarted: "
+"""In a server's entry: what differs stands behind it."""
+
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened. `wall_ns` is epoch ns. `ref` names it in its own store: an item, a run, an endpoint.

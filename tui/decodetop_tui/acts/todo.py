@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from decodetop.log.reading import RESTARTED, LogReading
 from decodetop.todo.reading import (
     CLOSED,
     OUTCOMES,
@@ -200,7 +201,7 @@ def attempt(face: Face) -> None:
             face.submit(command)
 
     hint = "flags, a commit, a patch: what was changed"
-    face.ask(AskLine(f"tried for {_short(todo.content)}", "", hint), tried)
+    face.ask(AskLine(f"tried for {_short(todo.content)}", _changed_flags(face, todo), hint), tried)
 
 
 def priority(face: Face) -> None:
@@ -279,6 +280,19 @@ def _ask_blocker(face: Face, todo: Todo) -> None:
             face.submit(EditTodo(id=todo.id, blocked_by=kept if id in todo.blocked_by else (*kept, id)))
 
     face.ask(Choose(face.palette, f"{_short(todo.content)} waits for", choices), use)
+
+
+def _changed_flags(face: Face, todo: Todo) -> str:
+    """What differed at the server's last restart since the item was started or last tried: most likely the attempt."""
+    begun = [change.wall_ns for change in todo.status_history if change.status == "in_progress"]
+    since_ns = max([*begun, *(one.wall_ns or 0 for one in todo.attempts)], default=None)
+    log = face.lookout.live.last("log", LogReading)
+    if log is None or since_ns is None:
+        return ""
+    seen = [
+        one.text for one in log.entries if one.kind == "server" and one.wall_ns > since_ns and RESTARTED in one.text
+    ]
+    return seen[-1].partition(RESTARTED)[2] if seen else ""
 
 
 def _links(todo: Todo) -> tuple[str, ...]:

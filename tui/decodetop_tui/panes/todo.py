@@ -6,7 +6,7 @@ from decodetop.core.state import State
 from decodetop.todo import text
 from decodetop.todo.reading import CLOSED, Evidence, Todo, TodoReading
 from decodetop_tui.paint import Filter, Picture, Span, View
-from decodetop_tui.panes._cells import cells, clean, clip, exactly, pad, wrap
+from decodetop_tui.panes._cells import cells, clean, clip, clip_middle, exactly, pad, wrap
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
 from decodetop_tui.panes._todolog import draw_log
 from decodetop_tui.panes._todoplans import counts, draw_plans, plans
@@ -29,6 +29,8 @@ _PRIORITIES = {"high": ("high", "warn"), "medium": ("med", "dim"), "low": ("low"
 _DONE = CLOSED
 GONE = "gone:"
 """How the rows of items begin that an outside edit took out."""
+REF_MOST = 24
+"""Cells of what names a piece of evidence: a capture's id is long and says little."""
 SUBJECT_FREE = 40
 """Cells of the title row kept for the pane's own title and its notes."""
 
@@ -175,7 +177,7 @@ def _latest(todo: Todo) -> str:
 
 
 def _evidence(one: Evidence) -> str:
-    return f"{one.kind} {one.ref}" + (f" {one.summary}" if one.summary else "")
+    return f"{one.kind} {clip_middle(one.ref, REF_MOST)}" + (f" {one.summary}" if one.summary else "")
 
 
 def _why(todo: Todo) -> str:
