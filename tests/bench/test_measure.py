@@ -72,6 +72,16 @@ def test_a_run_that_a_time_ends_leaves_the_drain_out_of_every_rate() -> None:
     assert figures(result([whole]), duration_s=9.0).window_s == pytest.approx(0.24)  # it ended before its time
 
 
+def test_chunks_that_come_in_bursts_say_nothing_of_a_step() -> None:
+    held = [100.0, 100.02, 100.03, 100.04, 140.0, 140.01, 140.02, 140.03]
+    assert names(result([record(chunks_ms=held)]))["bursts"] == "suspect"
+    assert "bursts" not in names(result([record()]))
+    assert figures(result([record(chunks_ms=held)])).together == pytest.approx(6 / 7)
+    assert figures(result([record(chunks_ms=[100.0])])).together is None
+    drafted = record(chunks_ms=held, steps=2)  # 8 tokens in 2 steps, each token a chunk of its own
+    assert "bursts" not in names(result([drafted]))
+
+
 def test_requests_under_way() -> None:
     metrics = figures(result([record(), record(1, start_ms=120), record(2, start_ms=240)])).metrics
     assert metrics.concurrency == pytest.approx(3 * 240 / 480, rel=1e-6)

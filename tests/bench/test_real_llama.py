@@ -35,6 +35,7 @@ pytestmark = pytest.mark.real_engine
 
 START_S = 120.0
 SLOTS = 2
+ATTEMPTS = 6
 
 
 class Engine(NamedTuple):
@@ -149,18 +150,20 @@ async def measure(engine: Engine, probe: ServerProbe, api: Api, **changes: Any) 
 async def test_tokens_and_pace_are_those_of_the_servers_own_counters(
     engine: Engine, probe: ServerProbe, api: Api
 ) -> None:
-    run = await measure(engine, probe, api)
-    assert [record.fault for record in run.result.records] == [None] * 6, [one.message for one in run.result.records]
-    assert run.figures.tokens.output == 6 * 40 and run.figures.tokens.source != "unknown"
-    assert run.span.generated_tokens == pytest.approx(6 * 40, rel=0.02)
-    assert run.figures.tokens.prompt is not None
-    assert abs(run.figures.tokens.prompt / 6 - 100) <= 5
-    tpot = run.figures.metrics.tpot_ms
-    assert tpot is not None and run.span.itl_mean_ms is not None
-    print(f"{api}: TPOT {tpot.mean:.3f} ms, its own {run.span.itl_mean_ms:.3f} ms a token; {run.terms.dialect}")
-    print(f"{api}: tokens {run.figures.tokens} beside {run.span}")
-    assert tpot.mean == pytest.approx(run.span.itl_mean_ms, rel=0.25)  # ms of a busy box; see docs/benchmark.md
-    assert run.figures.tokens.cached in (None, 0) or run.figures.tokens.cached <= 6 * 32
+    for attempt in range(ATTEMPTS):
+        run = await measure(engine, probe, api, seed=100 + attempt)  # the same prompts again would be in its cache
+        assert [one.fault for one in run.result.records] == [None] * 6, [one.message for one in run.result.records]
+        assert run.figures.tokens.output == run.span.generated_tokens == 6 * 40
+        assert run.figures.tokens.prompt is not None and abs(run.figures.tokens.prompt / 6 - 100) <= 5
+        assert run.figures.tokens.cached is not None and run.figures.tokens.cached <= 6 * 32
+        tpot, own_ms = run.figures.metrics.tpot_ms, run.span.itl_mean_ms
+        assert tpot is not None and own_ms is not None
+        print(f"{api}: TPOT {tpot.mean:.3f} ms, its own {own_ms:.3f} ms a token, lag {run.result.loop_lag_ms_p99} ms")
+        if (run.result.loop_lag_ms_p99 or 0.0) < own_ms:
+            # its own figure is over all tokens of an answer, ours between the first and the last
+            assert tpot.mean == pytest.approx(own_ms, rel=0.15)
+            return
+    pytest.skip(f"the box is short of CPU: in {ATTEMPTS} runs the loop lagged by more than a token")
 
 
 async def test_no_prompt_is_read_from_the_cache_unless_asked_for(engine: Engine, probe: ServerProbe) -> None:
@@ -177,7 +180,6 @@ async def test_a_prompt_longer_than_the_context_is_a_fault_in_its_words(engine: 
         assert {record.fault for record in result.records} <= {"http", "stream_error"}
     except LoadFailed as error:
         said = {error.message}
-    print("too long:", said)
     assert all("context" in words for words in said)
 
 
@@ -207,6 +209,5 @@ async def test_the_command_line_on_it(engine: Engine, tmp_path: Path) -> None:
     out, err = await process.communicate()
     assert process.returncode == 0, err.decode()
     run = msgspec.json.decode(out)
-    print(run["environment"]["server"], [gate["detail"] for gate in run["gates"]], run["metrics"])
     assert run["environment"]["engine"] == "llamacpp" and run["environment"]["server"]["generated_tokens"] == 4 * 24
     assert not {"server_count", "other_load"} & {gate["name"] for gate in run["gates"]}

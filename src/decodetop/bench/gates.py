@@ -28,6 +28,10 @@ CLIENT_OVER_S = 1.0
 CACHED_SHARE_MAX, CACHED_PER_REQUEST = 0.10, 32
 """Prompt tokens from the prefix cache that a chat template's opening explains: up to 10 %, or 32 per request."""
 
+TOGETHER_MAX = 0.5
+"""Share of chunks read in the same moment as the one before, above which gaps say nothing of a decode step."""
+SPECULATING = 1.05
+
 LENGTH_OFF = 0.05
 CLOCK_FELL = 0.05
 COUNT_OFF = 0.02
@@ -46,6 +50,7 @@ def gates(plan: Plan, result: Result, seen: Figures, environment: Environment) -
         *_lengths(plan, seen),
         *_warmup(result),
         *_client(result, seen),
+        *_bursts(seen),
         *(gate for span in environment.gpus for gate in _gpu(span)),
         *_server(environment.server, result, seen),
     ]
@@ -130,6 +135,15 @@ def _client(result: Result, seen: Figures) -> Iterator[Gate]:
     if delay is not None and delay > max(DELAY_SUSPECT_MS, DELAY_SUSPECT * whole):
         severe = delay > max(DELAY_INVALID_MS, DELAY_INVALID * whole)
         yield _bound(severe, f"requests left up to {delay:.1f} ms late (p99)")
+
+
+def _bursts(seen: Figures) -> Iterator[Gate]:
+    """Speculation sends accepted tokens together where each has a chunk of its own."""
+    accept = seen.metrics.accept_length
+    if seen.together is None or seen.together <= TOGETHER_MAX or (accept is not None and accept > SPECULATING):
+        return
+    detail = f"{100 * seen.together:.0f} % of the chunks came together with the one before: held back by the server, "
+    yield Gate(name="bursts", severity="suspect", detail=f"{detail}what lies between, or a box short of CPU")
 
 
 def _bound(severe: bool, why: str) -> Gate:

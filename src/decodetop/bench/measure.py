@@ -16,6 +16,8 @@ from decodetop.bench.wire import Record, Result
 
 NS_PER_MS = 1e6
 NS_PER_S = 1e9
+TOGETHER_NS = 100_000
+"""No engine decodes two steps in a tenth of a millisecond."""
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,6 +28,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Metrics
     window_s: float | None
     send_delay_ms_p99: float | None
+    together: float | None
+    """Share of the chunks that were read in the same moment as the one before them; None without two in one answer."""
     uncounted: int
     """Answers that came whole but without the server's count of their tokens."""
 
@@ -64,8 +68,14 @@ def figures(result: Result, slo_ms: Mapping[str, float] | None = None, duration_
         metrics=_metrics(whole, tokens, window, slo_ms or {}),
         window_s=window_s,
         send_delay_ms_p99=quantile(delays, 0.99) if delays else None,
+        together=_together(whole),
         uncounted=sum(record.output_tokens is None for record in whole),
     )
+
+
+def _together(whole: Sequence[Record]) -> float | None:
+    gaps = [gap for record in whole for gap in gaps_ns(record)]
+    return sum(gap < TOGETHER_NS for gap in gaps) / len(gaps) if gaps else None
 
 
 def _requests(records: Sequence[Record]) -> Requests:

@@ -152,6 +152,7 @@ def run_of(plan: Plan, result: Result, window: Window, key: str | None) -> Run:
         accept = server.accept_length if metrics.accept_length is None else metrics.accept_length
         positions = server.accept_per_position or None
         metrics = msgspec.structs.replace(metrics, accept_length=accept, accept_per_position=positions)
+    seen = msgspec.structs.replace(seen, metrics=metrics)
     found = gates(plan, result, seen, environment)
     return Run(
         started_wall_ns=window.started_wall_ns,
