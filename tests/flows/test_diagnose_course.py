@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from decodetop.bench.plan import load_presets
@@ -312,6 +313,23 @@ async def test_an_engine_without_a_profiler_is_judged_without(desk: Desk) -> Non
 
     await desk.play(work)
     assert desk.captures.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("started", "said"), [(1, "the newest of the investigation"), (9, "no capture of this server")]
+)
+async def test_without_profiling_the_newest_capture_of_this_very_server_stands_for_it(
+    desk: Desk, started: int, said: str
+) -> None:
+    desk.told.server = msgspec.structs.replace(SERVER, started_wall_ns=started)
+
+    async def work() -> None:
+        await desk.captures.capture(None, None)
+        found = await desk.ask(profile=False)
+        assert found is not None and said in found.stage("steps").words
+        assert (found.capture_id == "c1") == (started == 1)
+
+    await desk.play(work)
 
 
 async def test_a_model_that_is_not_here_costs_no_benchmark(desk: Desk) -> None:

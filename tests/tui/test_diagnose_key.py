@@ -58,6 +58,13 @@ async def test_while_it_runs_it_is_stopped_after_a_question(key: str) -> None:
         assert d.sent == [StopDiagnosis()]
 
 
+async def test_quitting_meanwhile_says_what_is_kept() -> None:
+    async with desk(RUNNING) as d:
+        await d.press("q")
+        said = await asked(d)
+        assert "Quit while a diagnosis runs?" in said and "kept" in said
+
+
 async def test_the_steps_pane_says_how_far_it_is() -> None:
     async with desk(RUNNING, size=(200, 60)) as d:
         said = "\n".join(d.screen())

@@ -34,7 +34,7 @@ from decodetop.flows.capture import CaptureService
 from decodetop.flows.capture_profile import check_engine
 from decodetop.flows.floor import Ask, from_server
 from decodetop.flows.judging import batch_of, conclude, explains, measured_words, token_ms
-from decodetop.flows.standing import flags_of
+from decodetop.flows.standing import capture_stands, flags_of
 from decodetop.gpu.reading import GpuReading
 from decodetop.server.reading import Server, ServerReading
 from decodetop.steps.reading import Capture, CaptureSteps, StepsReport
@@ -120,7 +120,7 @@ class Course:
         run = await self._had_run()
         if run is None and self._request.ask.token_ms is None:
             run = await self._stage("measure", partial(self._measure, server))
-        steps, capture = await self._had_steps()
+        steps, capture = await self._had_steps(server)
         if steps is None and not self._over("steps"):
             steps, capture = await self._stage("steps", partial(self._profile, server))
         report = await self._stage("judge", partial(self._judge, card, run, steps))
@@ -226,7 +226,7 @@ class Course:
         self._put("measure", "done", measured_words(run), run_id=run.id)
         return run
 
-    async def _had_steps(self) -> tuple[StepsReport | None, Capture | None]:
+    async def _had_steps(self, server: Server | None) -> tuple[StepsReport | None, Capture | None]:
         """The breakdown that was given, the newest stored where none is to be made, or that of what goes on."""
         request = self._request
         if request.steps is not None:
@@ -239,10 +239,11 @@ class Course:
             self._put("steps", "waiting")
         if request.profile:
             return None, None
-        if not captures:
-            self._put("steps", "skipped", "no capture in this investigation: judged without one")
+        newest = next((one for one in captures if server is None or capture_stands(one, server)), None)
+        if newest is None:
+            where = "of this server as it runs now" if captures else "in this investigation"
+            self._put("steps", "skipped", f"no capture {where}: judged without one")
             return None, None
-        newest = captures[0]
         words = f"capture {newest.id}, the newest of the investigation"
         steps = self._fit(newest.report, words, newest.id)
         return steps, newest if steps is not None else None

@@ -31,7 +31,7 @@ def standing(
     A capture of several sequences explains its own step only: it counts alone where it is the newer or all there is.
     """
     run = next((one for one in bench.runs if _run_stands(one, server)), None) if bench is not None else None
-    capture = next((one for one in steps.captures if _capture_stands(one, server)), None) if steps is not None else None
+    capture = next((one for one in steps.captures if capture_stands(one, server)), None) if steps is not None else None
     if capture is None or batch_of(capture.report) in (None, 1):
         return run, capture
     newer = run is None or (capture.made_wall_ns or 0) > run.started_wall_ns
@@ -53,7 +53,7 @@ def _run_stands(run: Run, server: Server) -> bool:
     return server.started_wall_ns is None or run.started_wall_ns >= server.started_wall_ns
 
 
-def _capture_stands(capture: Capture, server: Server) -> bool:
+def capture_stands(capture: Capture, server: Server) -> bool:
     """A trace says its engine only; one that is older than the server's process is of another."""
     report = capture.report
     if report.engine not in ("unknown", server.engine) or breakdown_of(report) is None:
