@@ -84,6 +84,7 @@ def check(state: State, pid: int) -> None:
     assert [rank.coverage.ok for rank in report.ranks] == [True, True]
     assert report.engine == "sglang"
     first = report.ranks[0]
+    assert report.itl_ms is not None and first.real is not None and first.real.idle_share is not None
     assert first.period_us is not None
     # a busy machine wakes the server late: idle time is its own, the kernels' shares are not
     kernels = {kind: us for kind, us in first.kinds_us.items() if kind != "idle"}

@@ -17,9 +17,17 @@ from decodetop.core.engine import Engine
 from decodetop.core.sample import Header, Notice, Sample
 from decodetop.core.state import State
 from decodetop.errors import TraceError
-from decodetop.steps import launch
+from decodetop.steps import launch, text
 from decodetop.steps.analyse import analyse
-from decodetop.steps.reading import CancelParsing, OpenTrace, Parsing, StepsReading, StepsReport
+from decodetop.steps.reading import (
+    CancelParsing,
+    CompareCaptures,
+    OpenTrace,
+    Parsing,
+    ShowCapture,
+    StepsReading,
+    StepsReport,
+)
 from decodetop.steps.service import StepsService
 from decodetop.steps.store import CaptureStore, capture_id
 from decodetop.steps.wire import Job
@@ -246,3 +254,32 @@ def test_a_report_survives_its_json() -> None:
     report = analyse([Path(__file__).resolve().parents[1] / "captures" / "cast_full.trace.json.gz"])
     assert msgspec.json.decode(msgspec.json.encode(report), type=StepsReport) == report
     assert report.ranks[0].period_us is not None and report.ranks[0].period_us.median > STEP_US
+
+
+async def test_a_capture_is_chosen_compared_and_left_for_the_next(tmp_path: Path) -> None:
+    first, second = (decode(steps).write(tmp_path / f"{steps}.json") for steps in (6, 7))
+    async with running(tmp_path / "inv") as box:
+        box.engine.submit(OpenTrace(paths=(str(first),), itl_ms=0.5))
+        await box.has(1)
+        older = box.reading.captures[0].id
+        assert box.reading.captures[0].report.itl_ms == 0.5
+        box.engine.submit(OpenTrace(paths=(str(second),)))
+        await box.has(2)
+        newer = box.reading.captures[0].id
+        box.engine.submit(ShowCapture(id=older))
+        await box.until(lambda _: box.reading.chosen == older)
+        assert box.reading.shown == box.reading.captures[1]
+        box.engine.submit(CompareCaptures(pair=(older, newer)))
+        await box.until(lambda _: box.reading.before_and_after is not None)
+        assert "### Compared" in text.markdown(box.reading)
+        box.engine.submit(OpenTrace(paths=(str(first),)))
+        await box.until(lambda _: box.reading.chosen is None)
+        assert box.reading.shown == box.reading.captures[0]
+
+
+def test_each_kept_step_holds_its_parts(tmp_path: Path) -> None:
+    (rank,) = analyse([decode(9).write(tmp_path / "t.json")]).ranks
+    assert len(rank.kept_steps) == rank.steps.used > 2
+    for step in rank.kept_steps:
+        assert step.kinds_us["idle"] == step.idle_us
+        assert sum(round(us * 1000) for us in step.kinds_us.values()) == round(step.period_us * 1000)

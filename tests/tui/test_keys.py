@@ -13,7 +13,15 @@ from decodetop.core.sample import Failure
 from decodetop.core.source import Record, RecordReading, Refresh, ReplayReading, ReplaySpeed, Seek, SetRate
 from decodetop.core.state import State
 from decodetop.server.reading import ChooseServer
-from decodetop.steps.reading import CancelParsing, Capturing, OpenTrace, Parsing, StepsReading
+from decodetop.steps.reading import (
+    CancelParsing,
+    Capturing,
+    CompareCaptures,
+    OpenTrace,
+    Parsing,
+    ShowCapture,
+    StepsReading,
+)
 from decodetop.todo.reading import AddTodo
 from decodetop_tui.keyboard import PasteCut
 from decodetop_tui.keys import ACTIONS, FOOTER_MOST, hints
@@ -25,6 +33,7 @@ from decodetop_tui.screens.files import PickTrace
 from decodetop_tui.screens.help import Help
 from decodetop_tui.screens.line import AskLine
 from decodetop_tui.screens.modal import Entry
+from decodetop_tui.screens.told import Told
 from support import states
 from support.clock import ManualClock
 from support.face import desk
@@ -331,6 +340,46 @@ async def test_two_marked_runs_are_compared() -> None:
         assert text.index("#3") < text.index("#4") and "no interval" in text
         await d.press("escape")
         assert d.sent == []
+
+
+async def test_captures_are_chosen_and_compared() -> None:
+    first = states.steps().captures[0]
+    older = replace(first, id="older", made_wall_ns=0)
+    reading = replace(states.steps(), captures=(first, older))
+    async with desk(states.put(states.box(), {"steps": reading}, 60)) as d:
+        await d.press("5", "c")
+        assert d.sent == [] and "mark two captures" in d.footer
+        await d.press("enter", "G", "enter")
+        assert d.sent == [ShowCapture(id="older")]
+        await d.press("m", "c")
+        assert d.sent[1:] == [CompareCaptures(pair=("older", first.id))]
+        await d.press("k", "m", "c")
+        assert d.sent[2:] == [CompareCaptures(pair=("older", first.id))]
+
+
+async def test_a_comparison_is_ended_by_the_same_key() -> None:
+    first = states.steps().captures[0]
+    older = replace(first, id="older", made_wall_ns=0)
+    pair = ("older", first.id)
+    reading = replace(states.steps(), captures=(first, older), compared=pair)
+    async with desk(states.put(states.box(), {"steps": reading}, 60)) as d:
+        await d.press("5", "enter")
+        assert any("before us" in line for line in d.screen())
+        await d.press("c")
+        assert d.sent == [CompareCaptures(pair=None)]
+
+
+async def test_enter_drills_from_a_kind_to_its_kernels_and_to_a_whole_name() -> None:
+    async with desk(states.box()) as d:
+        await d.press("5", "enter")
+        d.face.pane.cursor = "kind:0:attention"
+        await d.press("enter")
+        assert d.face.pane.filter == "kind:attention" and "kernel:0:1" in d.face.pane.rows
+        assert all(not row.startswith("kernel") or row == "kernel:0:1" for row in d.face.pane.rows)
+        await d.press("escape")
+        d.face.pane.cursor = "kernel:0:1"
+        await d.press("enter")
+        assert isinstance(d.face.screen, Told)
 
 
 async def test_choose_a_server() -> None:

@@ -18,6 +18,7 @@ from decodetop.core.clock import SECOND_NS, Clock
 from decodetop.core.engine import Context, Engine
 from decodetop.core.sample import Command
 from decodetop.errors import ProbeError
+from decodetop.flows.capture_load import watched
 from decodetop.flows.demo_folder import demo_folder
 from decodetop.flows.live import assemble
 from decodetop.flows.session import new_header
@@ -133,7 +134,8 @@ class SimServerProbe(ServerProbe):
 
 
 class FirstCapture:
-    """Profiles a few decode steps once the box is busy and opens the traces, so that the steps pane has something."""
+    """Once the box is busy: the ITL by the server's own counters over a few seconds, then a profile of some steps
+    under that load; so the steps pane has something, and the unprofiled step beside it."""
 
     source = "demo"
     commands: tuple[type[Command], ...] = ()
@@ -145,17 +147,21 @@ class FirstCapture:
     async def run(self, context: Context) -> None:
         """Ends when the traces are opened. Raises ProbeError when the server does not get to it."""
         deadline_ns = context.clock.now_ns() + int(CAPTURE_WAIT_S * SECOND_NS)
-        asked = False
+        asked, unprofiled = False, None
         while context.clock.now_ns() < deadline_ns:
             try:
                 if not asked and (await self._client.load()).decode_busy_ns:
+                    unprofiled = await watched(context, self._box.server.endpoint)
                     await self._client.start_profile(CAPTURE_STEPS, str(self._box.traces))
                     asked = True
             except (OSError, msgspec.MsgspecError) as error:
                 raise ProbeError("lost", f"the simulated server does not answer: {error}") from error
             files = sorted(self._box.traces.glob("*.trace.json.gz"))
             if len(files) >= self._box.tp:
-                context.submit(OpenTrace(paths=tuple(map(str, files))))
+                itl_ms = unprofiled.itl_ms if unprofiled is not None else None
+                accept_length = unprofiled.accept_length if unprofiled is not None else None
+                paths = tuple(map(str, files))
+                context.submit(OpenTrace(paths=paths, itl_ms=itl_ms, accept_length=accept_length))
                 return
             await context.clock.sleep_until(context.clock.now_ns() + LOOK_NS)
         raise ProbeError("stalled", f"the simulated server wrote no trace within {CAPTURE_WAIT_S:g} s")

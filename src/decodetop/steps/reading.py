@@ -117,11 +117,14 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepBar(msgspec.Struct, frozen=True, kw_only=True):
-    """One kept step in time order, for the jitter line: its period and what made it."""
+    """One kept step in time order: its period and what made it. Of many steps `kinds_us` stands at an even sample;
+    it leaves out what is 0 and, with `idle`, sums to the period.
+    """
 
     index: int
     period_us: float
     idle_us: float
+    kinds_us: dict[str, float] = {}
 
 
 class RankSteps(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,20 +269,56 @@ class Taking(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepsReading(Reading, frozen=True, kw_only=True):
-    """`captures` newest first; the first is the one shown."""
+    """`captures` newest first. `chosen` is the id of the one to show, None = the newest; `compared` those of the two
+    that are compared, before and after.
+    """
 
     captures: tuple[Capture, ...] = ()
+    chosen: str | None = None
+    compared: tuple[str, str] | None = None
     parsing: Parsing | None = None
     last_error: str | None = None
     taking: Taking = Taking()
 
+    @property
+    def shown(self) -> Capture | None:
+        """The capture chosen, or else the newest."""
+        return self.capture(self.chosen) or (self.captures[0] if self.captures else None)
+
+    @property
+    def before_and_after(self) -> tuple[Capture, Capture] | None:
+        """The two that are compared."""
+        before, after = (self.capture(one) for one in self.compared or (None, None))
+        return None if before is None or after is None else (before, after)
+
+    def capture(self, id: str | None) -> Capture | None:
+        return next((one for one in self.captures if one.id == id), None)
+
 
 class OpenTrace(Command, frozen=True, kw_only=True):
-    """Read these files as the ranks of one capture."""
+    """Read these files as the ranks of one capture; the ITL is what was measured beside it without the profiler."""
 
     title = "open a trace"
 
     paths: tuple[str, ...]
+    itl_ms: float | None = None
+    accept_length: float | None = None
+
+
+class ShowCapture(Command, frozen=True, kw_only=True):
+    """Show this capture; ends a comparison."""
+
+    title = "show a capture"
+
+    id: str
+
+
+class CompareCaptures(Command, frozen=True, kw_only=True):
+    """Compare two captures; None ends it."""
+
+    title = "compare captures"
+
+    pair: tuple[str, str] | None
 
 
 class CancelParsing(Command, frozen=True, kw_only=True):

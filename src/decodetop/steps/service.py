@@ -9,7 +9,17 @@ from decodetop.core.engine import Context
 from decodetop.core.sample import Command, Notice
 from decodetop.errors import DataError, DecodetopError, TraceError
 from decodetop.steps.launch import parse
-from decodetop.steps.reading import CancelParsing, Capture, OpenTrace, Parsing, StepsReading, StepsReport, Taking
+from decodetop.steps.reading import (
+    CancelParsing,
+    Capture,
+    CompareCaptures,
+    OpenTrace,
+    Parsing,
+    ShowCapture,
+    StepsReading,
+    StepsReport,
+    Taking,
+)
 from decodetop.steps.store import CaptureStore, capture_id, made_wall_ns
 from decodetop.steps.wire import Job
 
@@ -18,13 +28,15 @@ class StepsService:
     """One trace at a time; a second is refused while one is read. `folder` is the investigation's."""
 
     source = "steps"
-    commands: tuple[type[Command], ...] = (OpenTrace, CancelParsing)
+    commands: tuple[type[Command], ...] = (OpenTrace, CancelParsing, ShowCapture, CompareCaptures)
 
     def __init__(self, folder: Path) -> None:
         self._store = CaptureStore(folder)
         self._parsing: Parsing | None = None
         self._last_error: str | None = None
         self._taking = Taking()
+        self._chosen: str | None = None
+        self._compared: tuple[str, str] | None = None
         self._task: asyncio.Task[StepsReport] | None = None
 
     @property
@@ -54,7 +66,14 @@ class StepsService:
             if self._task is not None:
                 self._task.cancel()
         elif isinstance(command, OpenTrace):
-            await self.read(Job(paths=command.paths), context)
+            job = Job(paths=command.paths, itl_ms=command.itl_ms, accept_length=command.accept_length)
+            await self.read(job, context)
+        elif isinstance(command, ShowCapture):
+            self._chosen, self._compared = command.id, None
+            self._emit(context)
+        elif isinstance(command, CompareCaptures):
+            self._compared = command.pair
+            self._emit(context)
 
     async def read(self, job: Job, context: Context) -> Capture | None:
         """Parse, store and show. None when it was cancelled. Raises TraceError if nothing could be read."""
@@ -85,6 +104,7 @@ class StepsService:
         if not report.ranks:
             raise TraceError(report.errors[0] if report.errors else "no GPU events in the trace")
         made = made_wall_ns(job.paths)
+        self._chosen = None
         capture = Capture(id=capture_id(job.paths, made), made_wall_ns=made, files=job.paths, report=report)
         try:
             self._store.add(capture)
@@ -101,6 +121,11 @@ class StepsService:
 
     def _emit(self, context: Context) -> None:
         reading = StepsReading(
-            captures=self._store.captures, parsing=self._parsing, last_error=self._last_error, taking=self._taking
+            captures=self._store.captures,
+            chosen=self._chosen,
+            compared=self._compared,
+            parsing=self._parsing,
+            last_error=self._last_error,
+            taking=self._taking,
         )
         context.emit(self.source, reading)

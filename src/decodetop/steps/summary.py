@@ -32,6 +32,9 @@ from decodetop.steps.segment import Labels
 from decodetop.steps.split import Ints
 from decodetop.steps.sweep import Sums
 
+BARS_MAX = 128
+"""Steps of which the parts are kept, for a capture is stored whole."""
+
 _OTHER, _IDLE = KINDS.index("other"), KINDS.index("idle")
 _FILE_RANKS = (re.compile(r"-TP-(\d+)"), re.compile(r"(?:^|_)tp(\d+)(?:_|\.|$)"), re.compile(r"(?:^|[_.-])rank_?(\d+)"))
 
@@ -200,9 +203,12 @@ def _kernels(
 
 
 def _bars(figures: Figures) -> tuple[StepBar, ...]:
+    every = -(-len(figures.choice.kept) // BARS_MAX)
     bars = []
-    for kept in figures.choice.kept:
+    for at, kept in enumerate(figures.choice.kept):
         window = figures.windows[kept]
-        idle_ns = window.period - int(figures.sums.kinds[kept].sum())
-        bars.append(StepBar(index=window.label, period_us=window.period / 1000, idle_us=idle_ns / 1000))
+        kinds_us = kinds_of(figures.sums.kinds[kept], window.period)
+        parts = {kind: us for kind, us in kinds_us.items() if us} if at % every == 0 else {}
+        bar = StepBar(index=window.label, period_us=window.period / 1000, idle_us=kinds_us["idle"], kinds_us=parts)
+        bars.append(bar)
     return tuple(bars)

@@ -141,7 +141,9 @@ VIEWS = st.builds(
     height=st.integers(1, 70),
     focused=st.booleans(),
     zoomed=st.booleans(),
-    cursor=st.sampled_from((None, "gpu:0", "rank:0", "kernel:0", "preset:single", "run:1", "nothing")),
+    cursor=st.sampled_from(
+        (None, "gpu:0", "rank:0", "kernel:0:0", "kind:0:gemm", "capture:a", "preset:single", "run:1", "nothing")
+    ),
     mode=st.integers(0, 7),
     filter=st.sampled_from(("", "gemm", "[", "語")),
     marks=st.just(frozenset({"run:1", "capture:c1"})),

@@ -265,9 +265,24 @@ def _rank(number: int, period: float, waiting: float, idle: float) -> RankSteps:
         unknown_kernels=(
             TopKernel(name="mystery_kernel", kind="other", us_per_step=168.0, calls_per_step=1, share=0.031),
         ),
-        kept_steps=tuple(StepBar(index=n, period_us=period + 700 * (n == 3), idle_us=idle) for n in range(5)),
+        kept_steps=tuple(
+            StepBar(
+                index=n,
+                period_us=period + 700 * (n == 3),
+                idle_us=idle,
+                kinds_us={**kinds, "communication": kinds["communication"] + 700 * (n == 3)},
+            )
+            for n in range(5)
+        ),
         coverage=Coverage(ok=True),
     )
+
+
+def compared(state: State) -> State:
+    reading = state.last("steps", StepsReading)
+    assert reading is not None
+    newer, older = (one.id for one in reading.captures)
+    return with_last("steps", replace(reading, compared=(older, newer)))
 
 
 def parsing() -> State:
@@ -292,6 +307,7 @@ CASES: dict[str, tuple[str, Callable[[], State]]] = {
     "bench.running": ("bench", running_bench),
     "bench.doubtful": ("bench", doubtful_runs),
     "steps.two_ranks": ("steps", two_ranks),
+    "steps.compared": ("steps", lambda: compared(two_ranks())),
     "steps.uncovered": ("steps", lambda: two_ranks(ok=False)),
     "steps.parsing": ("steps", parsing),
     "steps.judged": ("steps", floors.judged),
@@ -304,7 +320,7 @@ CASES: dict[str, tuple[str, Callable[[], State]]] = {
         lambda: with_last("steps", StepsReading(last_error="/traces/x.json.gz: not a trace (no traceEvents)")),
     ),
 }
-CURSORS = {"floor.judged": "move:0", "steps.two_ranks": "kernel:1", "gpu.odd": "gpu:2", "bench.doubtful": "run:9"}
+CURSORS = {"floor.judged": "move:0", "steps.two_ranks": "kernel:0:1", "gpu.odd": "gpu:2", "bench.doubtful": "run:9"}
 
 
 def seen(module: PaneModule, state: State, view: View) -> list[str]:

@@ -25,6 +25,8 @@ def enter(face: Face) -> None:
         steps.open_trace(face)
     elif name == "server" and _other_server(face, row):
         server.become(face, row.removeprefix("server:"))
+    elif name == "steps" and face.zoomed and steps.enter(face, row):
+        return
     elif not face.zoomed:
         face.set_zoom(True)
 

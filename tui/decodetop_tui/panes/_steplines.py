@@ -178,5 +178,5 @@ def kernel_rows(width: int, rank: RankSteps, most: int) -> list[tuple[list[Span]
     table = Table(KERNELS, width, headed=True)
     rows: list[tuple[list[Span], str | None]] = [([], None), (table.header(), None)]
     for at, kernel in enumerate(rank.top_kernels[:most]):
-        rows.append((table.row(kernel_cells(table, kernel)), f"kernel:{at}"))
+        rows.append((table.row(kernel_cells(table, kernel)), f"kernel:{rank.rank}:{at}"))
     return rows

@@ -9,6 +9,7 @@ from decodetop_tui.paint import Span, View
 from decodetop_tui.panes._cells import cells, clip_middle, wrap
 from decodetop_tui.panes._page import INDENT, Page
 from decodetop_tui.panes._stepbar import Part
+from decodetop_tui.panes._stephistory import draw_captures, draw_kept_steps
 from decodetop_tui.panes._steplines import (
     KERNELS,
     believable,
@@ -25,18 +26,27 @@ from decodetop_tui.panes._steplines import (
 )
 from decodetop_tui.panes._table import Column, Table
 
+KIND = "kind:"
+"""Begins the row of a kind, `kind:RANK:copy`, and the filter that Enter on it sets, `kind:copy`."""
 _NAME_LINES = 6
 
 
-def draw(page: Page, reading: StepsReading, view: View, mode: str) -> None:
-    """Everything known of the capture shown, for the rank under the cursor (the first one otherwise)."""
-    capture = reading.captures[0]
+def draw(page: Page, reading: StepsReading, capture: Capture, view: View, mode: str) -> None:
+    """Everything known of `capture`, for the rank under the cursor (the first one otherwise); or two compared."""
+    pair = reading.before_and_after
+    if pair is not None:
+        page.heading("compared", Span("  c  ends it", "dim"))
+        found = text.compare(*(one.report for one in pair))
+        page.extend([[Span(line)] for line in text.comparison_lines(found, page.width)])
+        draw_captures(page, reading, view)
+        return
     ranks = capture.report.ranks
     page.extend([[INDENT, Span("error", "bad"), Span(f": {error}")] for error in capture.report.errors])
     if not ranks:
         page.add(INDENT, Span("no rank of this capture could be read", "bad"))
         return
-    rank = next((rank for rank in ranks if view.cursor == f"rank:{rank.rank}"), ranks[0])
+    number = (view.cursor or "").split(":")[1:2]
+    rank = next((rank for rank in ranks if [str(rank.rank)] == number), ranks[0])
     page.extend(coverage_lines(ranks))
     page.extend(summary(rank, apart=True))
     for at, line in enumerate(wrap(_steps_words(rank), page.width - 12, 3)):
@@ -55,8 +65,9 @@ def draw(page: Page, reading: StepsReading, view: View, mode: str) -> None:
         _kinds(page, rank, mode, capture.report.accept_length)
         page.extend(idle_lines(rank))
         _unknown(page, rank)
+        draw_kept_steps(page, rank)
         _kernels(page, rank, view)
-    _files(page, reading, view)
+    draw_captures(page, reading, view)
 
 
 def _steps_words(rank: RankSteps) -> str:
@@ -98,7 +109,10 @@ def _kinds(page: Page, rank: RankSteps, mode: str, accept_length: float | None) 
         page.add(INDENT, Span("accept length unknown: us per token can't be told", "warn"))
     loudest = max((part.us for part in parts_of(rank, mode)), default=0.0)
     for part in sorted(parts_of(rank, mode), key=lambda part: (part.letter == "░", -part.us)):
-        page.add(*table.row(_kind_cells(rank, part, tokens, part.us == loudest, table)), row=f"kind:{part.name}")
+        page.add(
+            *table.row(_kind_cells(rank, part, tokens, part.us == loudest, table)),
+            row=None if part.kind is None else f"{KIND}{part.kind}",
+        )
     if rank.period_us is not None:
         total = words.UNKNOWN if tokens is None else f"{rank.period_us.representative / tokens:,.0f}"
         page.add(*table.row({"us": total, "share": "100.0", "kind": Span("all = period", "dim")}))
@@ -126,9 +140,7 @@ def _unknown(page: Page, rank: RankSteps) -> None:
 
 def _kernels(page: Page, rank: RankSteps, view: View) -> None:
     wanted = view.filter.lower()
-    found = [
-        (at, kernel) for at, kernel in enumerate(rank.top_kernels) if wanted in f"{kernel.name} {kernel.kind}".lower()
-    ]
+    found = [(at, kernel) for at, kernel in enumerate(rank.top_kernels) if _matches(kernel, wanted)]
     if not rank.top_kernels:
         return
     count = f"  {len(found)} of {len(rank.top_kernels)} match /{view.filter}" if wanted else ""
@@ -136,7 +148,15 @@ def _kernels(page: Page, rank: RankSteps, view: View) -> None:
     table = Table(KERNELS, page.width, headed=True)
     page.add(*table.header())
     for at, kernel in found:
-        _kernel(page, table, kernel, f"kernel:{at}", open=view.cursor == f"kernel:{at}")
+        row = f"kernel:{rank.rank}:{at}"
+        _kernel(page, table, kernel, row, open=view.cursor == row)
+
+
+def _matches(kernel: TopKernel, wanted: str) -> bool:
+    """A word anywhere in the name or kind, or `kind:copy` for all of that kind."""
+    if wanted.startswith(KIND):
+        return kernel.kind == wanted.removeprefix(KIND)
+    return wanted in f"{kernel.name} {kernel.kind}".lower()
 
 
 def _kernel(page: Page, table: Table, kernel: TopKernel, row: str, *, open: bool) -> None:
@@ -145,24 +165,3 @@ def _kernel(page: Page, table: Table, kernel: TopKernel, row: str, *, open: bool
     if open and (short_name(kernel.name) != kernel.name or cells(kernel.name) > table.size("name")):
         for line in wrap(kernel.name, max(page.width - 6, 1), _NAME_LINES):
             page.add(Span("      "), Span(line, "dim"), row=row)
-
-
-def _files(page: Page, reading: StepsReading, view: View) -> None:
-    page.heading("captures", Span("  the first is shown", "dim") if len(reading.captures) > 1 else Span(""))
-    for capture in reading.captures:
-        row = f"capture:{capture.id}"
-        page.add(*_capture(capture, row in view.marks), row=row)
-
-
-def _capture(capture: Capture, marked: bool) -> list[Span]:
-    made = words.clock_time(capture.made_wall_ns)[:5]
-    first = capture.report.ranks[0] if capture.report.ranks else None
-    period = None if first is None or first.period_us is None else first.period_us.representative / 1e3
-    names = ", ".join(file.rsplit("/", 1)[-1] for file in capture.files)
-    return [
-        Span("* " if marked else "  ", "key"),
-        Span(f"{made:>5}  "),
-        Span(f"{words.significant(period):>6}"),
-        Span(" ms/step  ", "dim"),
-        Span(names, "dim"),
-    ]

@@ -45,7 +45,7 @@ def want(state: State, width: int) -> tuple[int, int]:
     reading = state.last("steps", StepsReading)
     if reading is None or not reading.captures:
         return 1, 3
-    ranks = reading.captures[0].report.ranks
+    ranks = reading.shown.report.ranks if reading.shown is not None else ()
     kinds = max((len(kind_parts(rank)) for rank in ranks), default=1)
     legend = -(-kinds // _legend_columns(width))
     busy = (reading.parsing is not None) + (reading.taking != Taking() or diagnosing(state))
@@ -69,12 +69,13 @@ def draw(state: State, view: View) -> Picture:
             page.extend(_empty(reading))
         page.extend(filter(None, [floor_line(state, view.width)]))
         return page.picture(note_of(state, "steps", view.width))
-    capture = reading.captures[0]
+    capture = reading.shown
+    assert capture is not None
     mode = MODES[view.mode % len(MODES)]
     head = 0
     if view.zoomed:
         page.extend(filter(None, [floor_line(state, view.width)]))
-        _stepzoom.draw(page, reading, view, mode)
+        _stepzoom.draw(page, reading, capture, view, mode)
     else:
         head = _compact(page, capture, view, mode, floor_line(state, view.width))
     return page.picture(note_of(state, "steps", view.width, *_note(capture)), head)
