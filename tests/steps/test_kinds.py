@@ -13,6 +13,8 @@ from decodetop.steps.reading import KINDS
 NAMES = Path(__file__).with_name("kernel_names.tsv")
 """kind, category, full name; `?` = decided by its neighbours. Made once, then read line by line by a person."""
 
+KNOWN = Path(__file__).with_name("known_names.tsv")
+
 
 def kind(name: str, category: str = "kernel") -> str:
     code = shipped().code(category, name)
@@ -29,6 +31,13 @@ def test_every_kernel_of_the_recordings_has_its_reviewed_kind() -> None:
     undecided = {name for expected, _, name in lines if expected == "?"}
     assert undecided == {f"triton_{what}_fused_{n}" for what, n in
                          (("red", 1), ("red", 2), ("red", 3), ("poi", 2), ("poi", 3), ("poi", 4))}  # fmt: skip
+
+
+def test_names_that_the_engines_are_known_to_have_are_of_their_kind() -> None:
+    """From the sources of vLLM, SGLang, FlashInfer, FlashMLA, DeepGEMM, DeepEP, TensorRT-LLM, aiter and torch."""
+    lines = [line.split("\t") for line in KNOWN.read_text("utf-8").splitlines()]
+    assert len(lines) > 300
+    assert [(name, expected, kind(name)) for expected, name in lines if kind(name) != expected] == []
 
 
 TRAPS = [

@@ -18,6 +18,7 @@ from decodetop.core.clock import SECOND_NS, Clock
 from decodetop.core.engine import Context, Engine
 from decodetop.core.sample import Command
 from decodetop.errors import ProbeError
+from decodetop.flows.bench_window import server_at
 from decodetop.flows.capture_load import watched
 from decodetop.flows.demo_folder import demo_folder
 from decodetop.flows.live import assemble
@@ -150,7 +151,8 @@ class FirstCapture:
         asked, unprofiled = False, None
         while context.clock.now_ns() < deadline_ns:
             try:
-                if not asked and (await self._client.load()).decode_busy_ns:
+                counted = server_at(context, self._box.server.endpoint)
+                if not asked and counted is not None and (await self._client.load()).decode_busy_ns:
                     unprofiled = await watched(context, self._box.server.endpoint)
                     await self._client.start_profile(CAPTURE_STEPS, str(self._box.traces))
                     asked = True
