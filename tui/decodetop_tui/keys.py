@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from decodetop_tui.acts import (
     bench,
+    compare,
     diagnose,
     enter,
     findings,
