@@ -173,6 +173,11 @@ FIGURES = "TPOT 74.1 ms, 13.5 tok/s, 1 stream, ok"
             (BASE,),
             "no verdict: #2 is invalid",
         ),
+        (
+            of(FIXED, gates=(Gate(name="x", severity="suspect", detail="too short"),)),
+            (BASE,),
+            "one run each: no interval), against #1; #2 is suspect",
+        ),
         (metrics(FIXED, tpot_ms=None), (metrics(BASE, tpot_ms=None),), "ICL 95.6 -> 74.1 ms (-22 %), tok/s 10.5"),
         (metrics(FIXED, output_tok_s=None), (BASE,), "TPOT 95.6 -> 74.1 ms (-22 %), no verdict: tokens unknown"),
         (run(2, 10.55, 95.2, flags={"kv": "active"}), (BASE,), "verdict no difference seen (unpaired, one run each"),

@@ -144,7 +144,7 @@ async def test_runs_and_captures_stand_at_the_time_they_ended(tmp_path: Path) ->
 
 
 def server(
-    pid: int = 7, started_ns: int = 1, status: str = "up", **flags: tuple[str | None, str | None]
+    pid: int | None = 7, started_ns: int = 1, status: str = "up", **flags: tuple[str | None, str | None]
 ) -> ServerReading:
     one = Server(
         endpoint="http://127.0.0.1:30000",
@@ -189,6 +189,17 @@ async def test_a_restart_says_what_differs_in_this_session_and_in_the_next(tmp_p
             f"{title} restarted: disable_cuda_graph true -> default (False), kv_cache_dtype auto -> fp8 (by itself)",
         ),
         ("server", f"{title} restarted: disable_cuda_graph default (False) -> true"),
+    ]
+
+
+async def test_a_server_whose_process_cannot_be_seen_is_back_after_it_was_down(tmp_path: Path) -> None:
+    async with Box(tmp_path).running() as box:
+        for reading in (server(None, **GRAPHS_OFF), server(None, status="down"), server(None, **GRAPHS_OFF)):
+            await stand(box, reading)
+    texts = [text for kind, text in box.on_disk if kind == "server"]
+    assert [text.partition("30000")[2] for text in texts] == [
+        ": disable_cuda_graph true",
+        " is back with the same flags",
     ]
 
 

@@ -27,7 +27,8 @@ def run_summary(run: Run, runs: Sequence[Run], baseline_id: int | None) -> str:
         return f"{_figures(run)}; not comparable with baseline {name(base)}: {unlike}"
     if base.environment.model != run.environment.model:
         return f"{_figures(run)}; another model than baseline {name(base)}"
-    return f"{change(base, run)}, {verdict_words(base, run, runs)}, against {name(base)}"
+    doubtful = "".join(f"; {name(one)} is suspect" for one in (base, run) if worth(one) == "suspect")
+    return f"{change(base, run)}, {verdict_words(base, run, runs)}, against {name(base)}{doubtful}"
 
 
 def change(base: Run, run: Run) -> str:

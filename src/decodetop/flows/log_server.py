@@ -43,6 +43,8 @@ class ServerWatch:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._logged: dict[str, Known] = {}
         self._pending: dict[str, tuple[Known, int]] = {}
+        self._away: set[str] = set()
+        """Endpoints that were seen down since they were logged."""
         for entry in entries:
             known = _known_of(entry.data) if entry.kind == "server" and entry.ref else None
             if known is not None and entry.ref is not None:
@@ -55,6 +57,8 @@ class ServerWatch:
                 yield from self._see(server, now_ns, wall_ns)
             else:
                 self._pending.pop(server.endpoint, None)
+                if server.status == "down":
+                    self._away.add(server.endpoint)
 
     def _see(self, server: Server, now_ns: int, wall_ns: int) -> Iterator[Entry]:
         now, before = _known(server), self._logged.get(server.endpoint)
@@ -65,8 +69,9 @@ class ServerWatch:
         if now_ns - pending[1] < SETTLED_NS:
             return
         words = f"{name(server)} {model(server)} {parallel(server)} at {server.endpoint}".split()
-        text = _words(" ".join(words), before, now)
+        text = _words(" ".join(words), before, now, was_away=server.endpoint in self._away)
         self._logged[server.endpoint] = now
+        self._away.discard(server.endpoint)
         if text is None:
             return
         data: dict[str, Any] = {"engine": now.engine, "version": now.version, "model": now.model, "pid": now.pid}
@@ -90,8 +95,8 @@ def differences(before: Flags, now: Flags) -> list[str]:
     return found
 
 
-def _words(title: str, before: Known | None, now: Known) -> str | None:
-    """None if it is the server that was logged last."""
+def _words(title: str, before: Known | None, now: Known, *, was_away: bool) -> str | None:
+    """None if it is the server that was logged last. `was_away` tells a restart where the process can't be seen."""
     if before is None:
         asked = [f"{flag} {both[0]}" for flag, both in now.flags.items() if both[0] is not None]
         return f"{title}: {_listed(asked)}" if asked else title
@@ -100,12 +105,12 @@ def _words(title: str, before: Known | None, now: Known) -> str | None:
         old, new = getattr(before, field), getattr(now, field)
         if None not in (old, new) and old != new:
             changes.insert(0, f"{field} {old} -> {new}")
-    if now.pid is not None:
-        restarted = (before.pid, before.started_wall_ns) != (now.pid, now.started_wall_ns)
-    else:
-        restarted = False
+    seen = now.pid is not None
+    restarted = seen and (before.pid, before.started_wall_ns) != (now.pid, now.started_wall_ns)
     if not changes:
-        return f"{title} restarted with the same flags" if restarted else None
+        if restarted:
+            return f"{title} restarted with the same flags"
+        return f"{title} is back with the same flags" if was_away and not seen else None
     return f"{title}{RESTARTED if restarted else ' differs: '}{_listed(changes)}"
 
 
