@@ -28,6 +28,10 @@ def test_the_form_follows_the_name_and_all_of_them_can_be_compared(tmp_path: Pat
     for other in ("a.html", "a.json"):
         out = report("--diff", str(tmp_path / "a.md"), str(tmp_path / other)).stdout
         assert out.splitlines()[-1] == "Nothing changed."
+    (tmp_path / "edited.md").write_text((tmp_path / "a.md").read_text().replace('"driver":"580', '"driver":"999'))
+    out = report("--diff", str(tmp_path / "a.md"), str(tmp_path / "edited.md")).stdout
+    assert f"note: the data of {tmp_path / 'edited.md'} was edited after it was written" in out
+    assert "  ~ driver: 580.159.04 -> 999.159.04" in out
     found = json.loads(report("--diff", str(tmp_path / "a.md"), str(tmp_path / "a.json"), "--json").stdout)
     assert found["schema"] == 1 and found["changes"] == [] and found["before"]["hashes"]["runs"]
 

@@ -228,7 +228,7 @@ async def test_the_investigation_of_a_hidden_cast(
     check("cast.diff.txt", "\n".join(lines(difference(morning.data, afternoon.data))) + "\n")
     path = tmp_path / "read.md"
     path.write_text(afternoon.markdown, "utf-8")
-    assert read(path) == afternoon.data
+    assert read(path) == (afternoon.data, False)
 
 
 def test_the_snapshot_tells_the_story_in_its_order() -> None:

@@ -111,7 +111,7 @@ def test_two_investigations_and_two_hosts_are_noted() -> None:
     notes = difference(report(state).data, report(other).data).notes
     assert notes == (
         "two hosts: gpu-box-7 and elsewhere",
-        "two investigations: #4 are other runs of the same number",
+        "of one name in both, and not the same: run 4; are these two investigations?",
     )
     hidden = report(state, Privacy(anonymous=True)).data
     assert "one of them is anonymous" in difference(report(state).data, hidden).notes[0]
@@ -127,7 +127,7 @@ def test_every_form_is_read_back_whole(tmp_path: Path, form: str) -> None:
     }[form]
     path = tmp_path / f"a.{form}"
     path.write_text(text, "utf-8")
-    assert read(path) == found.data
+    assert read(path) == (found.data, False)
 
 
 def test_words_from_outside_pass_for_no_data(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_words_from_outside_pass_for_no_data(tmp_path: Path) -> None:
     found = report(state)
     path = tmp_path / "a.md"
     path.write_text(found.markdown, "utf-8")
-    assert read(path) == found.data and found.data.question == evil
+    assert read(path) == (found.data, False) and found.data.question == evil
     inside = "\n".join(data(found.data)[1:-1])
     assert "-->" not in inside and "<" not in inside and "\x1b" not in inside and "\u2028" not in inside
 
@@ -169,7 +169,18 @@ def test_a_field_of_a_later_decodetop_is_passed_over(tmp_path: Path) -> None:
     text = markdown(states.box()).replace('"host":"gpu-box-7",', '"host":"gpu-box-7",\n"mood":"good",', 1)
     path = tmp_path / "a.md"
     path.write_text(text, "utf-8")
-    assert read(path) == report(states.box()).data
+    assert read(path) == (report(states.box()).data, True)
+
+
+def test_data_that_was_edited_is_compared_and_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    path.write_text(markdown(states.box()).replace('"tpot_ms":19.3', '"tpot_ms":9.3'), "utf-8")
+    found = read(path)
+    assert found.edited and found.snapshot.runs[0].tpot_ms == 9.3
+    path.write_text(markdown(states.box()).replace("TPOT", "T.P.O.T."), "utf-8")
+    assert read(path).edited, "its words for a run are data as well"
+    path.write_text(markdown(states.box()).replace("## Findings", "## What I found\n\nmy own words"), "utf-8")
+    assert not read(path).edited, "the words around the data are the reader's"
 
 
 def test_the_difference_is_data_too() -> None:

@@ -10,7 +10,7 @@ from decodetop.gpu.reading import GpuReading
 from decodetop.report import Privacy, markdown, report
 from decodetop.report.environment import environment
 from decodetop.report.page import page
-from decodetop.report.privacy import Veil
+from decodetop.report.privacy import Veil, _mapped
 from decodetop.server.reading import ServerReading
 from decodetop.todo.reading import Todo, TodoReading
 from support import states
@@ -115,3 +115,14 @@ def test_who_runs_it_is_hidden_wherever_the_name_stands() -> None:
 )  # fmt: skip
 def test_the_veil_hides_addresses_and_leaves_figures(text: str, wanted: str) -> None:
     assert Veil((), (), anonymous=True).text(text) == wanted
+
+
+@pytest.mark.parametrize("anonymous", [False, True])
+def test_no_field_of_any_reading_lets_a_name_or_key_through(anonymous: bool) -> None:
+    """The planted words stand in every text of every reading, whatever reading is added next."""
+    planted = _mapped(states.box(server_count=2), lambda text: f"{text} of /home/mallory/k for mallory sk-abcdefgh1234")
+    found = report(planted, Privacy(anonymous=anonymous))
+    everywhere = [found.markdown, page(found), msgspec.json.encode(found.data).decode()]
+    everywhere += [environment(planted, engine, Privacy(anonymous=anonymous)) for engine in ("sglang", "vllm")]
+    for text in everywhere:
+        assert "mallory" not in text and "sk-abcdefgh1234" not in text

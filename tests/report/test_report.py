@@ -16,7 +16,6 @@ from decodetop.core.state import State
 from decodetop.report import file_name, markdown
 from decodetop.report.data import SCHEMA
 from decodetop.server.reading import ServerReading
-from decodetop.todo.reading import TodoReading
 from support import states
 from support.hostile import hostile
 
@@ -122,11 +121,22 @@ def flat(tokens: list[Token]) -> list[Token]:
     return [inner for token in tokens for inner in (token, *(token.children or []))]
 
 
-@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=60))
+MARKUP = st.text(alphabet="ab0 .#*_-`~|<>[]()!&;:$@/\\\n\t\x1b\u202e\u2028\u00e9{}'\"=+", min_size=1, max_size=30)
+
+
+@given(st.one_of(MARKUP, st.text(alphabet=st.characters(codec="utf-8"), min_size=1, max_size=40)))
 @settings(max_examples=60, deadline=None)
-def test_no_title_breaks_the_headings(title: str) -> None:
-    todo = TodoReading(path="/x/todo.json", title=title)
-    assert headings(markdown(states.put(states.empty(), {"todo": todo}, 1))) == SECTIONS
+def test_no_word_breaks_the_document(word: str) -> None:
+    text = markdown(hostile(word))
+    assert headings(text) == SECTIONS
+    tokens = flat(PARSER.parse(body(text)))
+    assert not {token.type for token in tokens} & {"html_block", "html_inline", "link_open", "image", "hr", "em_open"}
+    assert not any(token.type == "code_inline" for token in tokens)
+
+
+def test_names_that_are_no_text_are_written_as_far_as_they_go() -> None:
+    text = markdown(hostile("caf\udce9 \ud800"))
+    assert "caf?" in text and text.encode("utf-8")
 
 
 def test_keys_that_slipped_into_the_state_are_redacted() -> None:

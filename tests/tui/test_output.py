@@ -29,6 +29,15 @@ async def test_the_report_is_written_and_its_place_is_said(tmp_path: Path) -> No
         assert [one.name for one in path.parent.iterdir()] == [path.name]
 
 
+async def test_who_sits_at_the_screen_is_not_in_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "gpu-box")  # as a word it stands in the host's name
+    async with desk(investigation=tmp_path) as d:
+        await d.press("w")
+        (path,) = (tmp_path / "reports").iterdir()
+    text = path.read_text("utf-8")
+    assert "gpu-box" not in text and "USER-7" in text
+
+
 async def test_copy_sends_the_report_and_says_where_the_file_is(tmp_path: Path) -> None:
     async with desk(investigation=tmp_path) as d:
         await d.press("y")

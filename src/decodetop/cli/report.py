@@ -111,7 +111,10 @@ def _diff(args: argparse.Namespace) -> int:
     for option, value in given.items():
         if value is not None:
             raise UsageError(f"--diff compares two files: {option} has no meaning with it", "leave one of them out")
-    found = difference(*map(read, args.diff))
+    before, after = map(read, args.diff)
+    edited = [path for path, one in zip(args.diff, (before, after), strict=True) if one.edited]
+    notes = [f"the data of {path} was edited after it was written" for path in edited]
+    found = difference(before.snapshot, after.snapshot, notes)
     if args.json:
         print_json(found)
     else:

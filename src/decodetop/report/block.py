@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,13 +16,14 @@ from decodetop.core.outside import harmless_json, plain
 from decodetop.core.regular import read_regular, why
 from decodetop.errors import DataError
 from decodetop.report.data import SCHEMA, Snapshot
-from decodetop.report.hashes import of
+from decodetop.report.hashes import digest
 from decodetop.server.reading import ENGINE_NAMES
 
 BEGIN = "<!-- decodetop:data"
 END = "-->"
 _WHY = "read by `decodetop report --diff`; leave it as it is"
 _FRONT_SCHEMA = re.compile(r"\A---\nschema: (\d+)\n")
+_FRONT_DATA = re.compile(r'\A---\n(?:(?!---\n).*\n)*?  data: "([0-9a-f]+)"\n---\n')
 MOST_BYTES = 64 << 20
 
 
@@ -55,18 +57,29 @@ def front(snapshot: Snapshot) -> list[str]:
     lines += [f"{name}: {str(getattr(snapshot, name)).lower()}" for name in ("simulated", "anonymous")]
     lines.append("sha256:")
     lines += [f"  {name}: {_quoted(hash)}" for name, hash in snapshot.hashes.items()]
-    return [*lines, f"  data: {_quoted(of(snapshot))}", "---"]
+    return [*lines, f"  data: {_quoted(digest(_rows(snapshot)))}", "---"]
 
 
 def data(snapshot: Snapshot) -> list[str]:
-    """The comment: JSON, a line for each of its fields."""
-    fields = msgspec.structs.asdict(snapshot)
+    """The comment."""
+    return [f"{BEGIN} ({_WHY})", _rows(snapshot), END]
+
+
+def _rows(snapshot: Snapshot) -> str:
+    """JSON, a line for each of its fields."""
     whole = msgspec.json.decode(msgspec.json.encode(snapshot))
-    rows = [f"{_quoted(name)}:{_inert(msgspec.json.encode(whole[name]).decode())}" for name in fields if name in whole]
-    return [f"{BEGIN} ({_WHY})", "{" + ",\n".join(rows) + "}", END]
+    rows = [f"{_quoted(name)}:{_inert(msgspec.json.encode(value).decode())}" for name, value in whole.items()]
+    return "{" + ",\n".join(rows) + "}"
 
 
-def read(path: Path) -> Snapshot:
+class Read(NamedTuple):
+    """A snapshot from a file. `edited` = the data is not what it was when it was written (markdown tells)."""
+
+    snapshot: Snapshot
+    edited: bool
+
+
+def read(path: Path) -> Read:
     """The data of a snapshot as markdown, HTML or JSON. Raises DataError that says why not."""
     try:
         text = read_regular(path, MOST_BYTES).decode("utf-8", "replace")
@@ -81,7 +94,9 @@ def read(path: Path) -> Snapshot:
                 f"{path} has schema {schema}; this decodetop reads up to {SCHEMA}",
                 "it was written by a newer one: upgrade",
             )
-        return msgspec.json.decode(packed, type=Snapshot)
+        written = _FRONT_DATA.match(text)
+        edited = written is not None and written[1] != digest(packed.decode())
+        return Read(msgspec.json.decode(packed, type=Snapshot), edited)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise DataError(f"{path}: its data is damaged: {plain(str(error))}", "write it again from its tape") from error
 

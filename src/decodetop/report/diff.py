@@ -46,9 +46,13 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...]
 
 
-def difference(before: Snapshot, after: Snapshot) -> Difference:
+def difference(before: Snapshot, after: Snapshot, notes: Sequence[str] = ()) -> Difference:
+    """`notes` = what else is to be said of the two files."""
     return Difference(
-        before=_side(before), after=_side(after), notes=tuple(_notes(before, after)), changes=tuple(_all(before, after))
+        before=_side(before),
+        after=_side(after),
+        notes=(*notes, *_notes(before, after)),
+        changes=tuple(_all(before, after)),
     )
 
 
@@ -65,10 +69,12 @@ def _notes(before: Snapshot, after: Snapshot) -> Iterator[str]:
         yield f"two hosts: {before.host} and {after.host}"
     if before.simulated != after.simulated:
         yield "one of them is of a simulated box"
-    ours = {run.id: run.sha256 for run in before.runs}
-    other = [f"#{run.id}" for run in after.runs if run.id in ours and ours[run.id] != run.sha256]
-    if other:
-        yield f"two investigations: {', '.join(other)} are other runs of the same number"
+    runs = {run.id: run.sha256 for run in before.runs}
+    others = [f"run {run.id}" for run in after.runs if runs.get(run.id, run.sha256) != run.sha256]
+    captures = {one.id: one.sha256 for one in before.captures}
+    others += [f"capture {one.id}" for one in after.captures if captures.get(one.id, one.sha256) != one.sha256]
+    if others:
+        yield f"of one name in both, and not the same: {', '.join(others)}; are these two investigations?"
 
 
 def _all(before: Snapshot, after: Snapshot) -> Iterator[Change]:

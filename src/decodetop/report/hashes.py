@@ -48,7 +48,14 @@ def _placeless(report: StepsReport) -> StepsReport:
 
 
 def of(value: Any) -> str:
-    return hashlib.sha256(msgspec.json.encode(value, order="deterministic")).hexdigest()[:DIGITS]
+    try:
+        return digest(msgspec.json.encode(value, order="deterministic").decode())
+    except UnicodeEncodeError:  # a name that is no text: a path, a process's title
+        return digest(repr(value))
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
 
 
 def _lasting(run: Run) -> Run:

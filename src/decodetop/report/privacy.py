@@ -88,7 +88,7 @@ class Veil:
         return found
 
     def _text(self, text: str) -> str:
-        text = redact_text(text)
+        text = redact_text(text if text.isprintable() else text.encode("utf-8", "replace").decode())
         if self._anonymous:
             text = _PATH.sub(_last_part, text)
         text = _HOME.sub(rf"\g<base>{USER}", text)
