@@ -165,6 +165,16 @@ def test_what_can_not_be_compared_says_why(tmp_path: Path) -> None:
         read(tmp_path / "b.md")
 
 
+def test_a_run_keeps_its_hash_when_the_lane_leaves_its_flags_out() -> None:
+    state = states.box()
+    bench = state.last("bench", BenchReading)
+    assert bench is not None
+    run = bench.runs[0]
+    full = replace(run, environment=replace(run.environment, flags={"tp": "2"}, command=("x",)))
+    before, after = (states.put(state, {"bench": replace(bench, runs=(one,))}, 90) for one in (full, run))
+    assert report(before).data.runs[0].sha256 == report(after).data.runs[0].sha256
+
+
 def test_a_field_of_a_later_decodetop_is_passed_over(tmp_path: Path) -> None:
     text = markdown(states.box()).replace('"host":"gpu-box-7",', '"host":"gpu-box-7",\n"mood":"good",', 1)
     path = tmp_path / "a.md"

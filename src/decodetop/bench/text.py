@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from decodetop.bench.definitions import DEFINITIONS
 from decodetop.bench.reading import BenchReading, Gate, GpuSpan, Metrics, Plan, Progress, Quantiles, Run, ServerSpan
 from decodetop.core.outside import escape, plain
 from decodetop.core.words import UNKNOWN, delta_percent, duration, number, percent, rate, significant
@@ -129,6 +130,8 @@ def plan_line(plan: Plan) -> str:
 
 
 METRIC_FIELDS = (("TTFT", "ttft_ms"), ("ITL", "itl_ms"), ("ICL", "icl_ms"), ("TPOT", "tpot_ms"), ("E2E", "e2e_ms"))
+DEFINED = (*METRIC_FIELDS, ("output tok/s", "output_tok_s"), ("accept length", "accept_length"))
+"""What a snapshot explains, for it is read without the documentation."""
 
 
 def quantile_rows(run: Run) -> list[tuple[str, str, str, str, str, str]]:
@@ -308,7 +311,13 @@ def markdown(reading: BenchReading) -> list[str]:
     base = next((run for run in reading.runs if run.id is not None and run.id == reading.baseline_id), None)
     if base is not None and base is not reading.runs[0]:
         found += ["", f"{escape(against(reading.runs[0], base))}."]
-    return [*found, "", "How the figures are defined:", "", *(f"- {name}: {words}" for name, words in DEFINITIONS)]
+    return [
+        *found,
+        "",
+        "How the figures are defined:",
+        "",
+        *(f"- {name}: {DEFINITIONS[field]}" for name, field in DEFINED),
+    ]
 
 
 def markdown_table(runs: Sequence[Run], baseline_id: int | None = None) -> list[str]:
@@ -316,16 +325,6 @@ def markdown_table(runs: Sequence[Run], baseline_id: int | None = None) -> list[
     head = "| run | preset | streams | in | output tok/s | TTFT ms | TPOT ms | ICL p99 ms | ok/failed | state |"
     rows = [f"| {' | '.join(escape(cell) for cell in _cells(run, baseline_id))} |" for run in runs]
     return [head, "|---|---|--:|--:|--:|--:|--:|--:|---|---|", *rows]
-
-
-DEFINITIONS = (
-    ("TTFT", "from the client's write of the request to its first token"),
-    ("ITL", "gap between two chunks over the tokens of the later one, where the stream tells them"),
-    ("ICL", "raw gap between two chunks, whatever they hold"),
-    ("TPOT", "(last token - first token) / (tokens - 1) of a request"),
-    ("E2E", "from the write of the request to its last token"),
-    ("output tok/s", "tokens that the server counted, over the time from the first write to the last token"),
-)
 
 
 def markdown_gates(runs: Sequence[Run]) -> list[str]:

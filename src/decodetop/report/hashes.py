@@ -6,11 +6,10 @@ import hashlib
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from decodetop.bench.reading import BenchReading, Run
 from decodetop.core.state import State
-from decodetop.floor.reading import FloorReading
+from decodetop.floor.reading import FloorReading, FloorReport
 from decodetop.steps.reading import StepsReading, StepsReport
 from decodetop.todo.reading import TodoReading
 
@@ -28,13 +27,13 @@ class Hashes(NamedTuple):
 def hashes_of(state: State) -> Hashes:
     todo, bench = state.last("todo", TodoReading), state.last("bench", BenchReading)
     steps, floor = state.last("steps", StepsReading), state.last("floor", FloorReading)
-    runs = {run.id: of(_lasting(run)) for run in bench.runs} if bench is not None else {}
-    captures = {one.id: of(_placeless(one.report)) for one in steps.captures} if steps is not None else {}
+    runs = {run.id: _of_run(run) for run in bench.runs} if bench is not None else {}
+    captures = {one.id: _of_capture(one.report) for one in steps.captures} if steps is not None else {}
     whole: dict[str, str] = {}
     if todo is not None:
         whole["checklist"] = of((todo.title, todo.todos))
     if floor is not None and floor.report is not None:
-        whole["floor"] = of(replace(floor.report, model=replace(floor.report.model, path="")))
+        whole["floor"] = _of_floor(floor.report)
     if runs:
         whole["runs"] = of(list(runs.values()))
     if captures:
@@ -42,9 +41,27 @@ def hashes_of(state: State) -> Hashes:
     return Hashes(whole, runs, captures)
 
 
-def _placeless(report: StepsReport) -> StepsReport:
-    """The same traces in another folder are the same evidence."""
-    return replace(report, ranks=tuple(replace(rank, file=rank.file.rpartition("/")[2]) for rank in report.ranks))
+def _of_run(run: Run) -> str:
+    """What was measured of what, named one by one: a field that a later decodetop adds makes it no other run."""
+    plan, metrics = run.plan, run.metrics
+    asked = (plan.endpoint, plan.preset, plan.api, plan.streams, plan.requests, plan.input_tokens, plan.output_tokens)
+    spreads = [
+        None if one is None else (one.n, one.mean, one.p50, one.p90, one.p99)
+        for one in (metrics.ttft_ms, metrics.itl_ms, metrics.icl_ms, metrics.tpot_ms, metrics.e2e_ms)
+    ]
+    counts = (run.requests.ok, run.requests.failed, run.tokens.output, run.tokens.prompt)
+    return of((run.started_wall_ns, run.duration_s, asked, counts, spreads, metrics.output_tok_s))
+
+
+def _of_capture(report: StepsReport) -> str:
+    """As `_of_run`; the same traces in another folder are the same evidence."""
+    return of([(rank.rank, rank.busy_us, rank.kinds_us, rank.kernels_per_step, rank.events) for rank in report.ranks])
+
+
+def _of_floor(report: FloorReport) -> str:
+    held, plan = report.bytes, report.plan
+    times = (report.t_phys_ms, report.t_prac_ms, report.t_meas_ms)
+    return of((held.weights, held.kv, held.state, held.draft, plan.tp, plan.batch, plan.context, times))
 
 
 def of(value: Any) -> str:
@@ -56,8 +73,3 @@ def of(value: Any) -> str:
 
 def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
-
-
-def _lasting(run: Run) -> Run:
-    """Without what the lane leaves out of older runs."""
-    return replace(run, environment=replace(run.environment, flags={}, command=()))
