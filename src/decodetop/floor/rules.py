@@ -160,7 +160,9 @@ def host(seen: Evidence) -> Look | None:
 def _host_cause(breakdown: Breakdown) -> tuple[str, list[str]]:
     split = sorted(((ms, kind) for kind, ms in breakdown.idle_split.items() if ms > 0), reverse=True)
     because = (
-        [f"idle by reason: {', '.join(f'{kind} {significant(ms)} ms' for ms, kind in split[:3])}"] if split else []
+        [f"idle of the profiled step by reason: {', '.join(f'{kind} {significant(ms)} ms' for ms, kind in split[:3])}"]
+        if split
+        else []
     )
     if breakdown.graph_launches == 0:
         because.append(f"{breakdown.kernels} kernels a step are launched one by one")
