@@ -71,7 +71,7 @@ def test_explain_names_every_step_and_assumption() -> None:
 
 def test_markdown() -> None:
     out = "\n".join(text.markdown(FloorReading(report=report_of())))
-    assert out.startswith("## Floor and verdict\n")
+    assert out.startswith("## Can this hardware do better?\n")
     assert "**memory-bound, near the limit** (medium confidence)" in out
     assert "| **practice** | 4.92 | |" in out
     assert "Next moves:" in out and "1. " in out
