@@ -8,10 +8,14 @@ import asyncio
 from decodetop.cli.common import complain, print_json, print_lines
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SystemClock
-from decodetop.core.engine import Engine
+from decodetop.core.engine import Engine, Probe
 from decodetop.core.state import State
+from decodetop.errors import UsageError
+from decodetop.findings.preflight import Check, lines, preflight
 from decodetop.flows.session import new_header, watch
+from decodetop.gpu.probe import GpuProbe
 from decodetop.server import text
+from decodetop.server.generate import one_token
 from decodetop.server.probe import ServerProbe
 from decodetop.server.reading import Server, ServerReading
 
@@ -23,10 +27,18 @@ POLLS = 2
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="the reading as JSON")
+    parser.add_argument("--preflight", action="store_true", help="a list of checks: is it ready to be measured?")
+    parser.add_argument("--generate", action="store_true", help="with --preflight: also let it generate one token")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     """1 when no server answers: none of those named with --endpoint, or none at all. Raises ConfigError."""
+    if args.generate and not args.preflight:
+        raise UsageError("--generate goes with --preflight", "decodetop server --preflight --generate")
+    if args.generate and settings.readonly:
+        raise UsageError("--generate makes the server work, which --readonly refuses", "leave one of them out")
+    if args.preflight:
+        return asyncio.run(_preflight(settings, generate=args.generate, as_json=args.json))
     state = asyncio.run(_look(settings))
     reading, failure = state.last("server", ServerReading), state.lane("server").failure
     silent = [_trouble(server) for server in _meant(reading, settings) if not _answers(server)]
@@ -39,6 +51,37 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     elif failure is not None:
         complain(failure.message, failure.hint)
     return 0 if any(map(_answers, _meant(reading, settings))) else 1
+
+
+async def _preflight(settings: Settings, *, generate: bool, as_json: bool) -> int:
+    """1 when a check is bad, or no server was found."""
+    clock = SystemClock()
+    key = api_key(settings)
+    probes: list[Probe] = [ServerProbe(clock, endpoints=settings.endpoints, api_key=key), GpuProbe(clock)]
+    state = await watch(Engine(new_header(clock), clock, probes), clock, LOOK_S, ready=_both_seen)
+    reading = state.last("server", ServerReading)
+    server = reading and (reading.current_server or next(iter(reading.servers), None))
+    if not server:
+        complain("no inference server was found", "start one, or name it: --endpoint http://127.0.0.1:30000")
+        return 1
+    tried = None
+    named = server.endpoint in settings.endpoints
+    if generate:
+        model = server.served_name or server.model or ""
+        seen = await one_token(server.endpoint, model, key if named else None, clock)
+        detail = seen.error if seen.took_ms is None else f"one token in {seen.took_ms:.0f} ms"
+        tried = Check(name="generates", verdict="bad" if seen.took_ms is None else "ok", detail=detail)
+    checks = preflight(state, server, tried)
+    if as_json:
+        print_json({"schema": SCHEMA, "endpoint": server.endpoint, "checks": checks})
+    else:
+        print_lines(lines(checks))
+    return 1 if any(check.verdict == "bad" for check in checks) else 0
+
+
+def _both_seen(state: State) -> bool:
+    gpu = state.lane("gpu")
+    return _seen(state) and (gpu.last is not None or gpu.failure is not None)
 
 
 async def _look(settings: Settings) -> State:

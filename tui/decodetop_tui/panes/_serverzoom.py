@@ -5,6 +5,7 @@ from __future__ import annotations
 from decodetop.core import words
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.state import State
+from decodetop.findings.preflight import preflight
 from decodetop.server import text
 from decodetop.server.reading import Latency, Server, ServerReading
 from decodetop_tui.paint import Span, View
@@ -43,9 +44,21 @@ def draw(page: Page, state: State, reading: ServerReading, server: Server, view:
     page.add(INDENT, Span("graphs ", "dim"), _serverlines.graphs(server))
     page.add(INDENT, Span("speculation ", "dim"), Span(text.speculation(server)))
     page.add(*_serverlines.past_line(state, server, view.width))
+    _preflight(page, state, server)
     _flags(page, server, view)
     _processes(page, server)
     _unknown(page, server)
+
+
+def _preflight(page: Page, state: State, server: Server) -> None:
+    """Ready to be measured? A word for each check."""
+    styles = {"ok": "good", "bad": "bad", "unknown": "dim"}
+    page.heading("preflight")
+    for check in preflight(state, server):
+        word = words.UNKNOWN if check.verdict == "unknown" else check.verdict
+        page.add(
+            INDENT, Span(f"{word:<5}", styles[check.verdict]), Span(f"{check.name:<14}"), Span(check.detail, "dim")
+        )
 
 
 def _servers(page: Page, reading: ServerReading) -> None:
