@@ -7,7 +7,8 @@ Traces are made from the recordings in tests/captures: their events repeated wit
 in the layout and order that Kineto writes (all CPU work first). `gpu` is vLLM without stacks, `stack` SGLang with them.
 Every method runs in its own process, one after the other, on the same file; MB/s count uncompressed JSON and are wall
 time, the ratios are of CPU seconds (all threads), which a busy machine disturbs less. `ours` is the whole of `analyse`:
-reading, cutting into steps, attribution. HolisticTraceAnalysis takes part where it is installed.
+reading, cutting into steps, attribution. HolisticTraceAnalysis takes part where installed, or with `--hta PYTHON` of a
+virtual environment that has it beside msgspec and isal. All run with the allocator's settings of the parser's process.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import gc
 import gzip
 import json
+import os
 import re
 import subprocess
 import sys
@@ -32,6 +34,7 @@ from decodetop.steps.analyse import analyse
 from decodetop.steps.chunks import BOUNDARY, Chunks
 from decodetop.steps.events import EventDecoder
 from decodetop.steps.inflate import BLOCK_BYTES
+from decodetop.steps.launch import KEPT_BY_MALLOC
 
 CAPTURES = Path(__file__).resolve().parents[1] / "tests" / "captures"
 MIXES = {"gpu": "vllm_tp1_graph/prof/rank0*.gz", "stack": "sglang_tp1_graph/prof_c1/*.gz"}
@@ -178,12 +181,16 @@ def _peak_mb() -> float:
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024  # type: ignore[index]
 
 
-def measure(name: str, path: Path, times: int) -> Result | None:
+def _environment() -> dict[str, str]:
+    return {**KEPT_BY_MALLOC, **os.environ, "PYTHONPATH": str(CAPTURES.parents[1] / "src")}
+
+
+def measure(name: str, path: Path, times: int, python: str) -> Result | None:
     """The median of several runs; None where the method isn't there."""
     results: list[Result] = []
     for _ in range(times):
-        command = [sys.executable, __file__, "--child", name, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = [python, __file__, "--child", name, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
         if done.returncode != 0:
             print(f"  {name}: {done.stderr.strip().splitlines()[-1][:100]}", file=sys.stderr)
             return None
@@ -191,7 +198,7 @@ def measure(name: str, path: Path, times: int) -> Result | None:
     return sorted(results, key=lambda one: one.cpu_seconds)[len(results) // 2]
 
 
-def rows(mix: str, megabytes: int, only: list[str], times: int, folder: Path) -> Iterator[str]:
+def rows(mix: str, megabytes: int, only: list[str], times: int, folder: Path, hta_python: str) -> Iterator[str]:
     path = folder / f"{mix}-{megabytes}.trace.json.gz"
     size = synthesise(next(CAPTURES.glob(MIXES[mix])), megabytes, path)
     yield f"{mix}: {size / 1e6:,.0f} MB of JSON, {path.stat().st_size / 1e6:,.1f} MB gz"
@@ -199,7 +206,7 @@ def rows(mix: str, megabytes: int, only: list[str], times: int, folder: Path) ->
     for name in METHODS:
         if name not in only:
             continue
-        result = measure(name, path, times)
+        result = measure(name, path, times, hta_python if name == "hta" else sys.executable)
         if result is None:
             continue
         mine = result if name == "ours" else mine
@@ -221,6 +228,7 @@ def main() -> None:
     parser.add_argument("--mix", nargs="+", choices=MIXES, default=list(MIXES))
     parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--hta", default=sys.executable, metavar="PYTHON", help="one that has HolisticTraceAnalysis")
     parser.add_argument("--child", nargs=2, metavar=("METHOD", "FILE"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
@@ -229,7 +237,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for megabytes in args.megabytes:
             for mix in args.mix:
-                for line in rows(mix, megabytes, args.only, args.times, Path(folder)):
+                for line in rows(mix, megabytes, args.only, args.times, Path(folder), args.hta):
                     print(line, flush=True)
 
 

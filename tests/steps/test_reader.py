@@ -302,6 +302,51 @@ def test_damage_never_crashes_the_reader(tmp_path: Path, data: st.DataObject) ->
             assert total == round(rank.period_us.representative * 1000)
 
 
+RECORDED = (Path(__file__).parents[1] / "captures" / "cast_full.trace.json.gz").read_bytes()
+RECORDED_TEXT = gzip.decompress(RECORDED)
+SWAPS = (
+    (b'"ts": ', b'"ts": "'),
+    (b'"tid": ', b'"tid": [7], "x": '),
+    (b'"dur": ', b'"dur": -'),
+    (b'"args": {', b'"args": 7, "x": {'),
+)
+
+
+@settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(
+    places=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 7)), min_size=1, max_size=8),
+    cut=st.one_of(st.none(), st.floats(0.01, 1)),
+    packed=st.booleans(),
+    swap=st.one_of(st.none(), st.sampled_from(SWAPS)),
+)
+def test_a_damaged_recording_is_a_report_or_a_word(
+    tmp_path: Path,
+    places: list[tuple[float, int]],
+    cut: float | None,
+    packed: bool,
+    swap: tuple[bytes, bytes] | None,
+) -> None:
+    """Bits flipped in the text or in its gzip, the file cut, values of another type: parts still sum to the step."""
+    text = RECORDED_TEXT
+    if swap is not None:
+        at = int(places[0][0] * len(text))
+        text = text[:at] + text[at:].replace(*swap, 40)
+    data = bytearray(RECORDED if packed else text)
+    for share, bit in places:
+        data[min(int(share * len(data)), len(data) - 1)] ^= 1 << bit
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(data if cut is None else data[: int(cut * len(data))])
+    report = analyse([path])
+    assert report.ranks or report.errors
+    for rank in report.ranks:
+        assert rank.coverage.ok or rank.coverage.problems
+        if rank.period_us is not None:
+            total = sum(round(us * 1000) for us in rank.kinds_us.values())
+            assert total == round(rank.period_us.representative * 1000)
+
+
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(junk=st.binary(max_size=600))
 def test_any_bytes_are_a_report_or_a_word(tmp_path: Path, junk: bytes) -> None:

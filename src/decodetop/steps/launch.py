@@ -22,6 +22,9 @@ LINE_MAX_BYTES = 64 << 20
 STOP_S = 2.0
 """For the child to go after SIGTERM, before SIGKILL."""
 
+KEPT_BY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "100000000", "MALLOC_TRIM_THRESHOLD_": "200000000"}
+"""glibc otherwise gives each chunk's megabytes back to the system and faults them in again: a tenth of the time."""
+
 _DECODER = msgspec.json.Decoder(Said)
 
 
@@ -40,6 +43,7 @@ async def parse(job: Job, clock: Clock, tell: Callable[[Parsing], None]) -> Step
         stderr=asyncio.subprocess.PIPE,
         limit=LINE_MAX_BYTES,
         start_new_session=True,
+        env={**KEPT_BY_MALLOC, **os.environ},
     )
     try:
         assert process.stdin is not None
