@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from decodetop.errors import DataError, UsageError
 from decodetop.todo.document import Document, Item, document_of, same
-from decodetop.todo.formats import FORMATS, parse, render
+from decodetop.todo.formats import FORMATS, parse, render, todowrite
 from decodetop.todo.importing import import_block
 
 FEW = settings(max_examples=60, deadline=None)
@@ -348,3 +348,19 @@ def test_lines_that_are_no_items_are_told_to_who_imports_them() -> None:
     _, imported = import_block(Document(), block, 0)
     assert str(imported) == "2 added, 0 changed, 0 as they were; 2 lines are no items and were left out: buy milk"
     assert "left out" not in str(import_block(Document(), parse("# Plan\n- [ ] first\n"), 0)[1])
+
+
+def test_a_text_that_nests_too_deep_is_passed_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    class Counting(json.JSONDecoder):
+        def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
+            tries.append(idx)
+            assert len(tries) < 100, "every bracket is tried"
+            return super().raw_decode(s, idx)
+
+    monkeypatch.setattr(todowrite, "_DECODER", Counting())
+    deep = '[{"traceEvents":[{"args":' + '{"a":' * 100_000
+    items = '[{"content": "profile", "status": "pending"}]'
+    block = parse(f"{deep}\n{items}\n{deep}")
+    assert block is not None and [item["content"] for item in block.items] == ["profile"]

@@ -589,3 +589,16 @@ async def test_the_mouse_wheel_and_a_click_choose_rows() -> None:
         assert (d.face.focused_name, d.face.pane.cursor) == ("todo", "t3")
         d.face.on_pane_wheeled(Pane.Wheeled(d.face.pane, 1))
         assert d.face.pane.cursor == "t4"
+
+
+@pytest.mark.parametrize(
+    ("opening", "burst"),
+    [("a", ("z", "enter", "enter")), ("a", ("z", "enter", "escape")), ("?", ("escape", "escape", "escape"))],
+)
+async def test_keys_pressed_faster_than_a_window_closes_close_it_once(opening: str, burst: tuple[str, ...]) -> None:
+    async with desk() as d:
+        await d.press(opening)
+        for key in burst:
+            d.face.post_message(events.Key(key, key if len(key) == 1 else None))
+        await d.pilot.pause()
+        assert d.face.is_running and len(d.face.screen_stack) <= 2

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar, TypeVar
 
 from textual import events
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.screen import ModalScreen
@@ -44,6 +45,12 @@ class Modal(ModalScreen[T | None]):
         Binding("ctrl+c", "interrupt", "leave", priority=True),
         Binding("ctrl+z", "app.suspend_process", "suspend", priority=True),
     ]
+
+    def dismiss(self, result: T | None = None) -> AwaitComplete:
+        """Close it, once: a key that was pressed before it was gone must not close what lies under it."""
+        if self.app.screen is not self:
+            return AwaitComplete()
+        return super().dismiss(result)
 
     def action_interrupt(self) -> None:
         self.dismiss(None)

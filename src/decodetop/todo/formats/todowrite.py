@@ -92,7 +92,10 @@ def _scan(text: str) -> list[Found]:
         start = match.start()
         try:
             value, position = _DECODER.raw_decode(text, start)
-        except (ValueError, RecursionError):
+        except RecursionError:  # no checklist nests so deep, and a try at each of its brackets would take minutes
+            position = _line_end(text, start)
+            continue
+        except ValueError:
             cut, position = _salvage(text, start) if match[0][0] == "[" else (None, start + 1)
             found += [cut] if cut else []
             continue
@@ -141,6 +144,11 @@ def _is_item(entry: Any) -> bool:
 
 def _has_words(entry: Any) -> bool:
     return isinstance(entry, dict) and any(isinstance(entry.get(name), str) and entry[name] for name in _WORDS)
+
+
+def _line_end(text: str, position: int) -> int:
+    end = text.find("\n", position)
+    return len(text) if end < 0 else end
 
 
 def _skip_blank(text: str, position: int) -> int:
