@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import subprocess
 import sys
 import time
@@ -14,6 +16,7 @@ import pytest
 
 from support.fake_nvml import FakeNvml, build, compiler, h100s
 
+PATIENCE_S = 30.0
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C compiler")
@@ -32,6 +35,8 @@ class Child:
         environ["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT / 'tests'}"
         command = [sys.executable, "-m", "support.fake_nvml_child"]
         self.box = box
+        os.mkfifo(box.directory / "hung")
+        self._hung = os.open(box.directory / "hung", os.O_RDONLY | os.O_NONBLOCK)
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ, text=True
         )
@@ -48,12 +53,13 @@ class Child:
         self.say(f"advance {after_s}")
         return self.say("read")["reading"]
 
-    def until_asked(self, function: str, gpu: int, times: int) -> None:
-        """Wait until the library has been called."""
-        deadline = time.monotonic() + 30
-        while self.box.counts().get(function, [0] * 17)[gpu] < times:
-            assert time.monotonic() < deadline, self.box.counts()
-            time.sleep(0.002)
+    def until_hung(self, function: str) -> None:
+        """Wait until the library holds a call of this function."""
+        assert select.select([self._hung], [], [], PATIENCE_S)[0], self.box.counts()
+        assert os.read(self._hung, 1 << 12).decode() == function
+
+    def close(self) -> None:
+        os.close(self._hung)
 
     def end(self) -> int:
         """Exit code once stdin closes."""
@@ -76,6 +82,7 @@ def start(library: Path, tmp_path: Path) -> Iterator[Callable[[list[str]], Child
     for child in children:
         child.process.kill()
         child.process.communicate()
+        child.close()
 
 
 def states(reading: Any) -> list[str]:
@@ -156,7 +163,7 @@ def test_a_hung_call_stalls_its_gpu_and_holds_up_neither_others_nor_exit(start: 
     child.box.script([*h100s(4), "hang 1 nvmlDeviceGetUtilizationRates", "gpu 3 sm_clock 900"])
     child.say("advance 1")
     child.say("begin")
-    child.until_asked("nvmlDeviceGetUtilizationRates", 1, 2)
+    child.until_hung("nvmlDeviceGetUtilizationRates")
     child.say("advance 2")
     reading = child.say("end")["reading"]
     assert states(reading) == ["ok", "stalled", "ok", "ok"]
@@ -175,7 +182,7 @@ def test_a_hung_call_that_returns_heals(start: Callable[[list[str]], Child]) -> 
     child.box.script([*h100s(2), "hang 0 nvmlGpmSampleGet"])
     child.say("advance 1")
     child.say("begin")
-    child.until_asked("nvmlGpmSampleGet", 0, 2)
+    child.until_hung("nvmlGpmSampleGet")
     child.say("advance 2")
     assert states(child.say("end")["reading"]) == ["stalled", "ok"]
     child.box.script(h100s(2))
@@ -280,6 +287,7 @@ def test_an_older_driver(tmp_path: Path) -> None:
     finally:
         child.process.kill()
         child.process.communicate()
+        child.close()
 
 
 def test_an_xid_is_heard(start: Callable[[list[str]], Child]) -> None:

@@ -183,6 +183,16 @@ static void rules_for(const char *function, int who, int *code, int *ms, int *ha
     }
 }
 
+/* A call begins to hang: whoever reads the pipe $FAKE_NVML_DIR/hung is told. */
+static void tell_hung(const char *function) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/hung", getenv("FAKE_NVML_DIR") ? getenv("FAKE_NVML_DIR") : ".");
+    int pipe = open(path, O_WRONLY | O_NONBLOCK);
+    if (pipe < 0) return;
+    if (write(pipe, function, strlen(function)) < 0) perror("fake_nvml: hung");
+    close(pipe);
+}
+
 static int enter(const char *function, int who) {
     int code, ms, hangs;
     pthread_mutex_lock(&lock);
@@ -190,6 +200,7 @@ static int enter(const char *function, int who) {
     count_call(function, who);
     rules_for(function, who, &code, &ms, &hangs);
     pthread_mutex_unlock(&lock);
+    if (hangs) tell_hung(function);
     for (int again = hangs; again;) {
         usleep(2000);
         pthread_mutex_lock(&lock);
