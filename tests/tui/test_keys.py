@@ -602,3 +602,12 @@ async def test_keys_pressed_faster_than_a_window_closes_close_it_once(opening: s
             d.face.post_message(events.Key(key, key if len(key) == 1 else None))
         await d.pilot.pause()
         assert d.face.is_running and len(d.face.screen_stack) <= 2
+
+
+async def test_help_begins_with_what_acts_and_counts_what_is_below() -> None:
+    async with desk(size=(80, 24)) as d:
+        await d.press("?")
+        first = "\n".join(d.screen())
+        assert "start" in first and "more ↓" in first
+        await d.press("G")
+        assert "more ↓" not in d.screen()[-2] and "the row in focus; a marked row" in "\n".join([*d.screen(), first])

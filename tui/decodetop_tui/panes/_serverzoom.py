@@ -90,8 +90,13 @@ def _live(server: Server) -> list[Pair]:
         pair("KV capacity", words.number(server.kv_capacity_tokens), "tokens", 7),
         pair("prefix hits", words.number(hit, 1), "%", 7),
         pair("accept length", words.number(server.accept_length, 2), "tokens/step", 7),
-        pair("preemptions", words.number(server.counters.preemptions if server.counters else None), "", 7),
+        _preemptions(server),
     ]
+
+
+def _preemptions(server: Server) -> Pair:
+    count = None if server.counters is None else server.counters.preemptions
+    return pair("preemptions", words.number(count), "not counted" if count is None else "", 7)
 
 
 def _of(most: int | None) -> str:
@@ -111,10 +116,17 @@ def _quantiles(name: str, latency: Latency | None) -> list[Pair]:
         return [pair(f"{name} mean", words.UNKNOWN, "ms", 7)]
     return [
         pair(f"{name} mean", words.significant(latency.mean_ms), f"ms {_serverlines.over(latency.over_s)}", 7),
-        pair(f"{name} p50 up to", words.significant(latency.p50_ms), "ms", 7),
-        pair(f"{name} p99 up to", words.significant(latency.p99_ms), "ms", 7),
+        _bound(f"{name} p50 up to", latency.p50_ms),
+        _bound(f"{name} p99 up to", latency.p99_ms),
         pair(f"{name} count", words.compact(latency.count), "", 7),
     ]
+
+
+def _bound(label: str, bound_ms: float | None) -> Pair:
+    """The histogram's bucket may have no bound that says anything."""
+    if bound_ms is None:
+        return pair(label, words.UNKNOWN, "no bound", 7)
+    return pair(label, words.significant(bound_ms), "ms", 7)
 
 
 def _settings(state: State, server: Server) -> list[Pair]:
@@ -122,7 +134,7 @@ def _settings(state: State, server: Server) -> list[Pair]:
     batches = server.cuda_graph_batches
     captured = f"{len(batches)} sizes, {batches[0]} to {batches[-1]}" if batches else words.UNKNOWN
     return [
-        pair("model", server.model or words.UNKNOWN),
+        pair("model", text.model(server)),
         pair("weights", text.weights(server) or words.UNKNOWN),
         pair("KV dtype", server.kv_dtype or words.UNKNOWN),
         pair("parallel", text.parallel(server) or words.UNKNOWN),

@@ -184,7 +184,7 @@ def _figure(field: str, reading: Reading) -> float | None:
 
 def _details(reading: HostReading) -> list[Pair]:
     load = " ".join(words.number(value, 1) for value in (reading.load_1, reading.load_5, reading.load_15))
-    items = [item for item in _pairs(reading) if item.label != "load"]
+    items = [item for item in _pairs(reading) if item.label not in ("load", "steal", "swap")]
     items.append(pair("load 1 5 15 min", load))
     items.append(pair("available", words.gib(reading.memory_available_bytes), "GiB", 6))
     items.append(pair("frequency", words.number_plain(reading.cpu_frequency_mhz), "MHz", 5))

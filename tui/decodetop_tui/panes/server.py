@@ -88,8 +88,8 @@ def _more(server: Server, width: int) -> list[list[Span]]:
     """What a tall pane has room for: spreads, cache hits, flags in force otherwise than asked, the command."""
     hits = None if server.prefix_hit_rate is None else 100 * server.prefix_hit_rate
     facts = [
-        ("ITL", ", ".join(part for part in (text.latency(server.itl), text.quantiles(server.itl)) if part)),
-        ("TTFT", ", ".join(part for part in (text.latency(server.ttft), text.quantiles(server.ttft)) if part)),
+        ("ITL", _latency(server.itl, width - 16)),
+        ("TTFT", _latency(server.ttft, width - 16)),
         ("prefix hits", words.percent(hits, 1)),
         ("context", f"{words.number(server.context_length)} tokens"),
     ]
@@ -102,6 +102,13 @@ def _more(server: Server, width: int) -> list[list[Span]]:
     for at, line in enumerate(wrap(text.command(server), max(width - 16, 1), 8)):
         lines.append([INDENT, Span(f"{'' if at else 'command':<12}", "dim"), Span(line, "dim")])
     return lines
+
+
+def _latency(seen: Latency | None, room: int) -> str:
+    """The mean, and the quantiles where they can stand whole."""
+    mean, quantiles = text.latency(seen), text.quantiles(seen)
+    both = f"{mean}, {quantiles}" if quantiles else mean
+    return both if len(both) <= room else mean
 
 
 def _decode(server: Server) -> Pair:
@@ -136,9 +143,11 @@ def _live(server: Server, width: int) -> list[list[Span]]:
     capacity = server.kv_capacity_tokens
     of = f"% of {words.compact(capacity)} tokens" if capacity is not None else "%"
     second = [*_counts(server), _kv(server, of)]
-    if server.prompt_tok_s:
-        second.append(pair("prefill", words.rate(server.prompt_tok_s), "tok/s", 6))
-    return [*flow(first, width, gap), *flow([spans_of(item) for item in second], width, gap)]
+    prefill = pair("prefill", words.rate(server.prompt_tok_s), "tok/s", 6)
+    lines = flow([spans_of(item) for item in second], width, gap)
+    # shown or not by the room alone, so that it does not come and go with the requests
+    more = flow([spans_of(item) for item in (*second, prefill)], width, gap)
+    return [*flow(first, width, gap), *(more if len(more) == len(lines) else lines)]
 
 
 def _interval(server: Server) -> str:

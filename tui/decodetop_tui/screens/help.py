@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from decodetop_tui.cells import width_of
 from decodetop_tui.keymap import GROUPS, Action, Keymap
 from decodetop_tui.paint import Line, Span
 from decodetop_tui.painted import Styles
-from decodetop_tui.screens.modal import Listing, Modal, Window
+from decodetop_tui.screens.listed import Listed
+
+ORDER = ("bench", "steps", "floor", "server", "todo", "look", "record", "program", "move")
+"""What acts on something first: it is what help is asked for."""
+
+MARKS = (
+    ("–", "not known; the pane, zoomed, says why"),
+    ("dim", "an old figure: its source fails, the title says since when"),
+    ("▲ ◆", "worth a look; the verdict of the floor"),
+    ("▶ ○ ✓ ✗", "an item in progress, to do, done, cancelled"),
+    ("▌ *", "the row in focus; a marked row"),
+    ("3 more ↓", "lines of a pane below those shown"),
+)
 
 COLUMN = 76
 """Cells of one row: keys, title, help."""
@@ -21,10 +32,12 @@ COLUMN = 76
 def lines(actions: Sequence[Action], keymap: Keymap, width: int) -> list[Line]:
     """Group by group; in two columns where there is room."""
     blocks: list[list[Line]] = []
-    for group in GROUPS:
+    for group in sorted(GROUPS, key=ORDER.index):
         rows = [action for action in actions if action.group == group]
         if rows:
             blocks.append([(Span(group, "title.focus"),), *(_row(action, keymap) for action in rows), ()])
+    marks = [(Span(f"  {mark:<9}", "key"), Span(meaning, "dim")) for mark, meaning in MARKS]
+    blocks.append([(Span("marks", "title.focus"),), *marks, ()])
     if width < 2 * COLUMN:
         return [line for block in blocks for line in block]
     half = sum(map(len, blocks)) // 2
@@ -45,41 +58,24 @@ def beside(left: Line, right: Line) -> Line:
 
 def _row(action: Action, keymap: Keymap) -> Line:
     keys = keymap.shown(action.id)
-    return (Span(f"  {keys:<9}", "key"), Span(f"{action.title:<18} "), Span(action.help, "dim"))
+    return (Span(f"  {keys:<7}", "key"), Span(f"{action.title:<18} "), Span(action.help, "dim"))
 
 
-class Help(Modal[None]):
-    """Scrolls with the usual keys; any of ? q Esc Enter closes it."""
+class Help(Listed):
+    """? leaves it too."""
 
+    TITLE = "keys"
     WIDTH = COLUMN + 4
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("question_mark,q,enter,f1", "leave", "leave"),
-        Binding("j,down", "scroll_by(1)", "down"),
-        Binding("k,up", "scroll_by(-1)", "up"),
-        Binding("pagedown,space", "scroll_by(10)", "down"),
-        Binding("pageup", "scroll_by(-10)", "up"),
-        Binding("g,home", "scroll_by(-1000)", "top"),
-        Binding("G,end", "scroll_by(1000)", "end"),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,f1", "leave", "leave")]
 
     def __init__(self, styles: Styles, actions: Sequence[Action], keymap: Keymap) -> None:
-        super().__init__()
+        super().__init__(styles)
         self._actions, self._keymap = actions, keymap
-        self._list = Listing(styles)
 
-    def compose(self) -> ComposeResult:
-        yield Window(self._list, title="keys", hint="j k scroll   Esc leave")
-
-    def action_scroll_by(self, by: int) -> None:
-        self._list.top = max(0, self._list.top + by)
-        self.fit()
+    def shown(self, width: int) -> list[Line]:
+        return lines(self._actions, self._keymap, width)
 
     @property
     def wide(self) -> int:
         """Two columns where both fit."""
         return 2 * COLUMN + 4 if self.app.size.width >= 2 * COLUMN + 6 else COLUMN + 4
-
-    def fit(self) -> None:
-        width = self.inner_width
-        found = lines(self._actions, self._keymap, width)
-        self._list.show(found, width, min(len(found), self.app.size.height - 3), cursor=False)
