@@ -83,6 +83,7 @@ def test_fields_of_a_newer_version_are_ignored(tmp_path: Path) -> None:
     ("first", "word"),
     [
         (b"", "not a decodetop tape"),
+        (b'{"a":' * 50_000, "not a decodetop tape"),
         (b"hello\n", "not a decodetop tape"),
         (b'{"traceEvents":[]}\n', "not a decodetop tape"),
         (b'{"schema":99,"kind":"decodetop-tape","version":"9","host":"h","started_wall_ns":0}\n', "schema 99"),

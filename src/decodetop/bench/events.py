@@ -150,7 +150,7 @@ def _decode(api: Api, data: bytes) -> Heard:
         if api == "completion":
             return _llamacpp(_LLAMACPP.decode(data))
         return _openai(_OPENAI.decode(data))
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         repaired = data.decode("utf-8", "replace").encode()
         if repaired != data:
             return _decode(api, repaired)
@@ -270,7 +270,7 @@ def error_message(body: bytes) -> str:
     """The server's own words in an error body of any of the shapes seen, one line."""
     try:
         parsed = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return _one_line(body)
     if isinstance(parsed, dict):
         for key in ("error", "message", "detail"):

@@ -88,7 +88,7 @@ class PipeSource:
             async for line in self._process.stdout:
                 try:
                     sample = self._codec.sample(line)
-                except msgspec.MsgspecError:
+                except (msgspec.MsgspecError, RecursionError):
                     continue
                 if sample is not None:
                     self._last = sample

@@ -88,7 +88,7 @@ class Codec:
         """Raises DataError if the line is no header, or one of a format this version can't read."""
         try:
             header = msgspec.json.decode(line, type=Header)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             hint = "a tape starts with a line that `decodetop record` wrote"
             raise DataError(f"{where} is not a decodetop tape: {error}", hint) from error
         if header.kind != "decodetop-tape":
@@ -210,7 +210,7 @@ class Tape:
         """Sample number `at`, or None if its source is unknown or its line unreadable."""
         try:
             return self.codec.sample(self._read(at), self._whole_for(at))
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, RecursionError):
             return None
 
     def _read(self, at: int) -> bytes:
@@ -263,7 +263,7 @@ class Tape:
         for line in iter(lambda: self._file.readline(LINE_MAX_BYTES), b""):
             try:
                 stamp = decoder.decode(line)
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, RecursionError):
                 self.truncated = True
             else:
                 failed = bytes(stamp.failure) != b"null"
