@@ -9,6 +9,7 @@ import pytest
 
 from decodetop.bench.reading import GpuSpan
 from decodetop.bench.spans import gpu_spans, server_span
+from decodetop.bench.text import gpu_line
 from decodetop.core.clock import SECOND_NS
 from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading
 from decodetop.server.reading import Counters, Server, ServerProcess
@@ -42,6 +43,18 @@ def test_means_and_edges() -> None:
     assert (span.sm_clock_mhz_start, span.sm_clock_mhz_end) == (1980, 1500)
     assert (span.power_w_mean, span.energy_j, span.temperature_c_max) == (600.0, 4200.0, 57.0)
     assert span.dram_bandwidth_percent_mean is None and span.pcie_gen_min is None
+
+
+def test_drift_of_temperature_and_traffic_over_pcie() -> None:
+    readings = [
+        reading(gpu(temperature_c=40.0 + n, pcie_tx_bytes_s=2e9, pcie_rx_bytes_s=1e9 * n, pcie_gen=4)) for n in range(8)
+    ]
+    (span,) = spans(readings)
+    assert (span.temperature_c_start, span.temperature_c_end) == (40.5, 46.5)
+    assert (span.pcie_tx_bytes_s_mean, span.pcie_rx_bytes_s_mean) == (2e9, 4e9)
+    line = gpu_line(span)
+    assert "40 to 46 °C" in line or "41 to 47 °C" in line
+    assert "PCIe gen 4 2.00 GB/s out, 4.00 in" in line
 
 
 def test_idle_samples_do_not_count_for_the_fall_of_the_clock() -> None:

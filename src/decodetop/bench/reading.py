@@ -135,7 +135,8 @@ class ClientCheck(msgspec.Struct, frozen=True, kw_only=True):
 class GpuSpan(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU over the measured window: the mean of its samples, and what changed. n = samples seen.
 
-    `sm_clock_mhz_start` and `_end`: means of the first and the last quarter of the samples with the GPU busy.
+    `sm_clock_mhz_start` and `_end`: means of the first and the last quarter of the samples with the GPU busy, like those
+    of the temperature. PCIe bytes/s are means, as the GPU sends (tx) and receives (rx).
     """
 
     index: int
@@ -153,6 +154,10 @@ class GpuSpan(msgspec.Struct, frozen=True, kw_only=True):
     pcie_gen_min: int | None = None
     event_reasons: int = 0
     foreign_pids: tuple[int, ...] = ()
+    temperature_c_start: float | None = None
+    temperature_c_end: float | None = None
+    pcie_tx_bytes_s_mean: float | None = None
+    pcie_rx_bytes_s_mean: float | None = None
 
 
 class ServerSpan(msgspec.Struct, frozen=True, kw_only=True):

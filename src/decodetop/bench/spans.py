@@ -50,15 +50,20 @@ def _gpu_span(index: int, seen: Sequence[Seen], ours: frozenset[int]) -> GpuSpan
     reasons = 0
     for gpu in gpus:
         reasons |= gpu.event_reasons or 0
-    quarter = max(1, len(busy) // EDGE)
-    enough = len(busy) >= 2
+    clock_start, clock_end = _edges(busy)
+    warmth = [gpu.temperature_c for gpu in gpus if gpu.temperature_c is not None and _busy(gpu)]
+    warm_start, warm_end = _edges(warmth)
     return GpuSpan(
         index=index,
         n=len(gpus),
         sm_clock_mhz_mean=_mean(seen, "sm_clock_mhz"),
         sm_clock_mhz_min=min(clocks, default=None),
-        sm_clock_mhz_start=sum(busy[:quarter]) / quarter if enough else None,
-        sm_clock_mhz_end=sum(busy[-quarter:]) / quarter if enough else None,
+        sm_clock_mhz_start=clock_start,
+        sm_clock_mhz_end=clock_end,
+        temperature_c_start=warm_start,
+        temperature_c_end=warm_end,
+        pcie_tx_bytes_s_mean=_mean(seen, "pcie_tx_bytes_s"),
+        pcie_rx_bytes_s_mean=_mean(seen, "pcie_rx_bytes_s"),
         mem_clock_mhz_mean=_mean(seen, "mem_clock_mhz"),
         power_w_mean=_mean(seen, "power_w"),
         energy_j=energies[-1] - energies[0] if len(energies) > 1 else None,
@@ -69,6 +74,14 @@ def _gpu_span(index: int, seen: Sequence[Seen], ours: frozenset[int]) -> GpuSpan
         event_reasons=reasons,
         foreign_pids=_foreign(gpus, ours),
     )
+
+
+def _edges(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Means of the first and the last quarter; one value is no course."""
+    if len(values) < 2:
+        return None, None
+    quarter = max(1, len(values) // EDGE)
+    return sum(values[:quarter]) / quarter, sum(values[-quarter:]) / quarter
 
 
 def _busy(gpu: Gpu) -> bool:

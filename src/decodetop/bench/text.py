@@ -155,9 +155,14 @@ def gpu_line(span: GpuSpan) -> str:
     clock = f"SM {number(span.sm_clock_mhz_mean)} MHz"
     if span.sm_clock_mhz_min is not None and span.sm_clock_mhz_min != span.sm_clock_mhz_mean:
         clock += f" (min {number(span.sm_clock_mhz_min)})"
-    parts = [f"GPU {span.index}: {clock}", f"{number(span.power_w_mean)} W", f"{number(span.temperature_c_max)} °C"]
+    warmth = f"{number(span.temperature_c_max)} °C"
+    if span.temperature_c_start is not None and span.temperature_c_end is not None:
+        warmth = f"{number(span.temperature_c_start)} to {number(span.temperature_c_end)} °C"
+    parts = [f"GPU {span.index}: {clock}", f"{number(span.power_w_mean)} W", warmth]
     if span.dram_bandwidth_percent_mean is not None:
         parts.append(f"dram {percent(span.dram_bandwidth_percent_mean)}")
+    if span.pcie_gen_min is not None:
+        parts.append(f"PCIe gen {span.pcie_gen_min}{_traffic(span)}")
     return f"{', '.join(parts)}, {span.n} samples"
 
 
@@ -168,6 +173,11 @@ def gpu_lines(spans: Sequence[GpuSpan]) -> list[str]:
         _, _, words = gpu_line(span).partition(": ")
         said.setdefault(words, []).append(str(span.index))
     return [f"GPU {','.join(indices)}: {words}" for words, indices in said.items()]
+
+
+def _traffic(span: GpuSpan) -> str:
+    tx, rx = span.pcie_tx_bytes_s_mean, span.pcie_rx_bytes_s_mean
+    return "" if tx is None or rx is None else f" {significant(tx / 1e9)} GB/s out, {significant(rx / 1e9)} in"
 
 
 def client_line(run: Run) -> str:
