@@ -135,7 +135,7 @@ class ClientCheck(msgspec.Struct, frozen=True, kw_only=True):
 class GpuSpan(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU over the measured window: the mean of its samples, and what changed. n = samples seen.
 
-    `sm_clock_mhz_start` and `_end`: means of the first and the last quarter of the samples with the GPU busy, like those
+    `sm_clock_mhz_start` and `_end`: means of the first and the last quarter of the samples with the GPU busy, as those
     of the temperature. PCIe bytes/s are means, as the GPU sends (tx) and receives (rx).
     """
 
