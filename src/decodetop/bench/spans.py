@@ -46,7 +46,7 @@ def _gpu_span(index: int, seen: Sequence[Seen], ours: frozenset[int]) -> GpuSpan
     clocks = [gpu.sm_clock_mhz for gpu in gpus if gpu.sm_clock_mhz is not None]
     busy = [gpu.sm_clock_mhz for gpu in gpus if gpu.sm_clock_mhz is not None and _busy(gpu)]
     energies = [gpu.energy_j for gpu in gpus if gpu.energy_j is not None]
-    gens = [gpu.pcie_gen for gpu in gpus if gpu.pcie_gen is not None]
+    gens = [gpu.pcie_gen for gpu in gpus if gpu.pcie_gen is not None and _busy(gpu)]  # idle links rest at gen 1
     reasons = 0
     for gpu in gpus:
         reasons |= gpu.event_reasons or 0

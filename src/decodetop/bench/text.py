@@ -157,7 +157,8 @@ def gpu_line(span: GpuSpan) -> str:
         clock += f" (min {number(span.sm_clock_mhz_min)})"
     warmth = f"{number(span.temperature_c_max)} °C"
     if span.temperature_c_start is not None and span.temperature_c_end is not None:
-        warmth = f"{number(span.temperature_c_start)} to {number(span.temperature_c_end)} °C"
+        start, end = number(span.temperature_c_start), number(span.temperature_c_end)
+        warmth = f"{start} to {end} °C" if start != end else warmth
     parts = [f"GPU {span.index}: {clock}", f"{number(span.power_w_mean)} W", warmth]
     if span.dram_bandwidth_percent_mean is not None:
         parts.append(f"dram {percent(span.dram_bandwidth_percent_mean)}")
@@ -175,9 +176,15 @@ def gpu_lines(spans: Sequence[GpuSpan]) -> list[str]:
     return [f"GPU {','.join(indices)}: {words}" for words, indices in said.items()]
 
 
+TRAFFIC_MIN = 1e8
+"""Bytes/s over PCIe worth a word: a tenth of a GB/s."""
+
+
 def _traffic(span: GpuSpan) -> str:
     tx, rx = span.pcie_tx_bytes_s_mean, span.pcie_rx_bytes_s_mean
-    return "" if tx is None or rx is None else f" {significant(tx / 1e9)} GB/s out, {significant(rx / 1e9)} in"
+    if tx is None or rx is None or max(tx, rx) < TRAFFIC_MIN:
+        return ""
+    return f" {significant(tx / 1e9)} GB/s out, {significant(rx / 1e9)} in"
 
 
 def client_line(run: Run) -> str:
@@ -321,6 +328,7 @@ def markdown(reading: BenchReading) -> list[str]:
     base = next((run for run in reading.runs if run.id is not None and run.id == reading.baseline_id), None)
     if base is not None and base is not reading.runs[0]:
         found += ["", f"{escape(against(reading.runs[0], base))}."]
+<<<<<<< HEAD
     return [
         *found,
         "",
@@ -328,6 +336,9 @@ def markdown(reading: BenchReading) -> list[str]:
         "",
         *(f"- {name}: {DEFINITIONS[field]}" for name, field in DEFINED),
     ]
+=======
+    return [*found, "", "How the figures are defined:", "", *_definitions()]
+>>>>>>> f36b62b (One table of definitions for data, manual and report; a link's rest is no gen of the run; report and investigation goldens)
 
 
 def markdown_table(runs: Sequence[Run], baseline_id: int | None = None) -> list[str]:
@@ -337,6 +348,14 @@ def markdown_table(runs: Sequence[Run], baseline_id: int | None = None) -> list[
     return [head, "|---|---|--:|--:|--:|--:|--:|--:|---|---|", *rows]
 
 
+<<<<<<< HEAD
+=======
+def _definitions() -> list[str]:
+    of = [("output tok/s", "output_tok_s"), *METRIC_FIELDS]
+    return [f"- {title}: {escape(DEFINITIONS[field])}" for title, field in of]
+
+
+>>>>>>> f36b62b (One table of definitions for data, manual and report; a link's rest is no gen of the run; report and investigation goldens)
 def markdown_gates(runs: Sequence[Run]) -> list[str]:
     """What the self-checks of the runs said, a row a gate; a word when they said nothing."""
     rows = [
