@@ -328,7 +328,6 @@ def markdown(reading: BenchReading) -> list[str]:
     base = next((run for run in reading.runs if run.id is not None and run.id == reading.baseline_id), None)
     if base is not None and base is not reading.runs[0]:
         found += ["", f"{escape(against(reading.runs[0], base))}."]
-<<<<<<< HEAD
     return [
         *found,
         "",
@@ -336,9 +335,6 @@ def markdown(reading: BenchReading) -> list[str]:
         "",
         *(f"- {name}: {DEFINITIONS[field]}" for name, field in DEFINED),
     ]
-=======
-    return [*found, "", "How the figures are defined:", "", *_definitions()]
->>>>>>> f36b62b (One table of definitions for data, manual and report; a link's rest is no gen of the run; report and investigation goldens)
 
 
 def markdown_table(runs: Sequence[Run], baseline_id: int | None = None) -> list[str]:
@@ -348,14 +344,6 @@ def markdown_table(runs: Sequence[Run], baseline_id: int | None = None) -> list[
     return [head, "|---|---|--:|--:|--:|--:|--:|--:|---|---|", *rows]
 
 
-<<<<<<< HEAD
-=======
-def _definitions() -> list[str]:
-    of = [("output tok/s", "output_tok_s"), *METRIC_FIELDS]
-    return [f"- {title}: {escape(DEFINITIONS[field])}" for title, field in of]
-
-
->>>>>>> f36b62b (One table of definitions for data, manual and report; a link's rest is no gen of the run; report and investigation goldens)
 def markdown_gates(runs: Sequence[Run]) -> list[str]:
     """What the self-checks of the runs said, a row a gate; a word when they said nothing."""
     rows = [
