@@ -192,7 +192,7 @@ def table(costs: Sequence[Cost]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60.0, help="of the window (default 60)")
-    parser.add_argument("--settle", type=float, default=10.0, help="from start to window (default 10)")
+    parser.add_argument("--settle", type=float, default=20.0, help="from start to window (default 20)")
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--together", action="store_true", help="all cases at once")
     parser.add_argument("--nvitop", metavar="PROGRAM")
