@@ -39,6 +39,7 @@ def test_zero_is_a_dot_and_unknown_is_nothing() -> None:
     assert braille([None, 1], 100) == "⢠"
     assert braille([100, 50], 100) == "⣷"
     assert braille([1000, -3], 100) == "⣇"
+    assert braille([0.4, 0.4], 100) == "⣀", "what is written 0 % is drawn as zero"
 
 
 def test_a_steady_value_changes_nothing_on_the_screen() -> None:

@@ -174,3 +174,19 @@ def test_the_last_run_stays_in_sight_over_a_short_list_of_presets() -> None:
     assert "51.7" in text(picture.lines[0])
     assert picture.header_lines == 1
     assert picture.rows[0] is None
+
+
+def test_a_mean_since_the_servers_start_is_not_shown_as_live() -> None:
+    state = states.box(60)
+    reading = state.last("server", ServerReading)
+    assert reading is not None
+    served = reading.servers[0]
+    assert served.itl is not None
+    old = replace(reading, servers=(replace(served, itl=replace(served.itl, over_s=None)), *reading.servers[1:]))
+
+    def style(seen: ServerReading) -> str:
+        lines = server.draw(states.put(state, {"server": seen}, 61), View(120, 6)).lines
+        return next(span.style for line in lines for span in line if "19." in span.text)
+
+    assert style(old) == "dim"
+    assert style(reading) != "dim"

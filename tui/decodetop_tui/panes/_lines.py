@@ -15,6 +15,8 @@ _LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 MOST_CELLS = HISTORY // 2
+WRITTEN_AS_ZERO = 0.005
+"""Share of the top below which a percentage reads 0 %: an idle card's trickle is drawn as rest."""
 
 
 class History(NamedTuple):
@@ -26,7 +28,7 @@ class History(NamedTuple):
 
 
 def braille(values: Sequence[float | None], top: float) -> str:
-    """Two values a cell, four dots high: unknown is empty, zero one dot, more than zero two to four."""
+    """Two values a cell, four dots high: unknown is empty, zero (what is written so) one dot, more two to four."""
     levels = [_level(value, top) for value in values]
     pairs = zip(levels[::2], levels[1::2], strict=True)
     return "".join(chr(0x2800 + _LEFT[left] + _RIGHT[right]) if left or right else " " for left, right in pairs)
@@ -35,7 +37,7 @@ def braille(values: Sequence[float | None], top: float) -> str:
 def _level(value: float | None, top: float) -> int:
     if not words.known(value):
         return 0
-    if value <= 0 or top <= 0 or not words.known(top):
+    if top <= 0 or not words.known(top) or value < top * WRITTEN_AS_ZERO:
         return 1
     return 4 if value >= top else 2 + int(3 * (value / top) - 1e-9)
 

@@ -116,7 +116,9 @@ def _decode(server: Server) -> Pair:
 
 
 def _mean(label: str, latency: Latency | None) -> Pair:
-    return pair(label, words.significant(None if latency is None else latency.mean_ms), "ms", 5)
+    """Dim when it is a mean since the server's start: its stalls of hours ago are in it, and it is not live."""
+    old = "dim" if latency is not None and latency.over_s is None else ""
+    return pair(label, words.significant(None if latency is None else latency.mean_ms), "ms", 5, old)
 
 
 def _kv(server: Server, of: str) -> Pair:
