@@ -128,7 +128,7 @@ async def test_a_sweep_prints_its_runs(tmp_path: Path, here: Here) -> None:
         "[steps]\nstreams = [1, 3]\nrequests_per_stream = 1\ninput_tokens = 8\noutput_tokens = 4\n"
     )
     done = await run(tmp_path, steady, "steps", "--json")
-    assert done.code == 0 and set(done.json) == {"schema", "runs"}
+    assert done.code == 0 and set(done.json) == {"schema", "runs", "definitions"}
     assert [one["plan"]["streams"] for one in done.json["runs"]] == [1, 3]
     assert "steps" in here("presets").out
 

@@ -99,7 +99,7 @@ def test_stored_runs_and_the_plan(tmp_path: Path, here: Here) -> None:
 def test_usage(here: Here) -> None:
     for argv, words in (
         (("1", "http://y"), "not of one kind"),
-        (("http://x", "http://y", "--preset", "sweep"), "is a sweep"),
+        (("http://x", "http://y", "--preset", "sweep"), "more than one run"),
         (("http://x", "http://y", "--pairs", "1"), "--pairs"),
         (("http://x", "http://y", "--readonly"), "--readonly"),
     ):
