@@ -1,6 +1,5 @@
 """Pins the environment, so that no test depends on whose terminal it runs in."""
 
-import atexit
 import os
 import shutil
 import tempfile
@@ -33,7 +32,12 @@ for name in list(os.environ):
 
 # tests of several processes at once play the same servers: each has locks of its own
 os.environ["XDG_RUNTIME_DIR"] = _runtime = tempfile.mkdtemp(prefix="decodetop-tests-")
-atexit.register(shutil.rmtree, _runtime, ignore_errors=True)
+
+
+def pytest_unconfigure() -> None:
+    """Not atexit: worker processes of xdist leave without it."""
+    shutil.rmtree(_runtime, ignore_errors=True)
+
 
 # the machine that decides what lands runs the same examples each time; a developer's looks further with each run
 settings.register_profile("ci", derandomize=True)
