@@ -1,4 +1,4 @@
-"""A session on a box with one H200 and SGLang 0.5.15, recorded by the key R: diagnosed by `d`, swept by `b`, a note by `n`."""
+"""A session on a box with one H200 and SGLang 0.5.15, recorded by `R`: diagnosed by `d`, swept by `b`, noted by `n`."""
 
 from pathlib import Path
 
