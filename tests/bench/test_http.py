@@ -14,9 +14,10 @@ import pytest
 
 from decodetop.bench.http import Connection, Exchange, Inbox
 from decodetop.bench.load import Load, target
+from decodetop.bench.measure import figures
 from decodetop.bench.reading import Api, Plan
 from decodetop.bench.request import Address, Dialect
-from decodetop.bench.wire import Record
+from decodetop.bench.wire import Record, Result
 from decodetop.bench.workload import Workload
 from support.fault_matrix import BODY, CLOSE_HEAD, ROWS, TOKENS, WHOLE
 from support.token_server import Break, Seen, Step, TokenServer, completions
@@ -52,6 +53,32 @@ async def test_a_short_answer_is_no_fault_when_it_was_allowed() -> None:
     steps = ROWS["ended early by the model"].steps
     (record,) = await records_of(lambda _: steps, ignore_eos=False)
     assert (record.fault, record.output_tokens, record.finish) == (None, 4, "stop")
+
+
+def recounted(seen: Seen, count: int) -> list[Step]:
+    """As `completions`, its last word another count."""
+    end = f'"completion_tokens":{seen.asked}'.encode()
+    steps = completions(seen, continuous=False)
+    last = steps[-2]
+    assert isinstance(last, bytes)
+    payload = last.partition(b"\r\n")[2].removesuffix(b"\r\n").replace(b" ", b"").replace(b"data:", b"data: ")
+    payload = payload.replace(end, f'"completion_tokens":{count}'.encode())
+    assert str(count).encode() in payload
+    return [*steps[:-2], b"%x\r\n%b\r\n" % (len(payload), payload), steps[-1]]
+
+
+@pytest.mark.parametrize("count", [-5, 10**30, 10**9 + 1, 1000 * TOKENS])
+async def test_no_figure_is_made_of_a_count_that_cant_be(count: int) -> None:
+    found = await records_of(lambda seen: recounted(seen, count), requests=2)
+    assert [(record.fault, record.output_tokens, record.chunk_tokens) for record in found] == [(None, None, None)] * 2
+    seen = figures(Result(records=found, source="usage", partial=False, unfinished=0, cpu_percent=1, loop_lag_ms_p99=0))
+    assert (seen.tokens.output, seen.metrics.output_tok_s, seen.metrics.tpot_ms) == (None, None, None)
+    assert seen.doubted == 2 and "output tokens" in seen.doubt
+
+
+async def test_a_server_that_gives_more_than_asked_is_counted_and_said() -> None:
+    (record,) = await records_of(lambda seen: recounted(seen, 3 * TOKENS))
+    assert (record.output_tokens, record.asked_tokens) == (3 * TOKENS, TOKENS)
 
 
 async def test_one_connection_carries_all_requests_and_is_opened_again_when_the_server_closed_it() -> None:

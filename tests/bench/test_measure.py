@@ -180,6 +180,13 @@ GATES: dict[str, tuple[Result, str, str]] = {
     "short": (result([record(), record(1, fault="short_output")]), "short_output", "invalid"),
     "stopped": (result([record()], partial=True), "partial", "suspect"),
     "gave up": (result([record()]), "given_up", "invalid"),
+    "a little longer": (result([record(asked_tokens=6), record(1, asked_tokens=8)]), "long_output", "suspect"),
+    "much longer": (result([record(asked_tokens=8), record(1, asked_tokens=3)]), "long_output", "invalid"),
+    "a count that can't be": (
+        result([record(output_tokens=None, doubt="the server counted -5 output tokens"), record(1)]),
+        "count_impossible",
+        "suspect",
+    ),
     "no token counts": (result([record(output_tokens=None), record(1)]), "tokens_unknown", "suspect"),
     "longer prompts": (result([record(prompt_tokens=140), record(1, prompt_tokens=140)]), "prompt_length", "suspect"),
     "cached": (result([record(cached_tokens=100), record(1)]), "cached_tokens", "suspect"),
@@ -196,6 +203,10 @@ GATES: dict[str, tuple[Result, str, str]] = {
 def test_gates(name: str) -> None:
     seen, gate, severity = GATES[name]
     assert names(seen).get(gate) == severity
+
+
+def test_an_answer_of_one_token_more_is_not_longer() -> None:
+    assert "long_output" not in names(result([record(asked_tokens=7), record(1, asked_tokens=8)]))
 
 
 def test_of_a_short_run_the_clients_own_figures_say_little() -> None:

@@ -118,6 +118,31 @@ def test_cached_tokens_and_null_details() -> None:
     assert log_of("chat", [{"choices": [], "usage": usage(1, prompt_tokens_details=None)}]).counts.cached is None
 
 
+@pytest.mark.parametrize("count", [-5, 10**15, 10**18, 10**30])
+@pytest.mark.parametrize("api", ["completions", "generate", "completion"])
+def test_a_count_that_cant_be_is_unknown_with_a_word(api: Api, count: int) -> None:
+    ends: dict[str, list[Any]] = {
+        "completions": [text("a"), text("b"), text("", finish="length"), last(count)],
+        "generate": [
+            {"text": "ab", "meta_info": {"completion_tokens": count, "prompt_tokens": 3, "finish_reason": None}},
+            {"text": "abc", "meta_info": {"completion_tokens": count, "finish_reason": {"type": "length"}}},
+        ],
+        "completion": [
+            {"content": "a", "stop": False},
+            {"content": "", "stop": True, "stop_type": "limit", "tokens_predicted": count},
+        ],
+    }
+    log = log_of(api, ends[api])
+    assert log.counts.output is None and log.known_tokens == 0 and not log.counted
+    assert log.stamps_ns and log.fault is None
+    assert "output tokens" in log.doubt and ("-5" in log.doubt or "a billion" in log.doubt)
+
+
+def test_one_count_that_cant_be_leaves_the_others() -> None:
+    log = log_of("completions", [text("a", finish="length"), {"choices": [], "usage": usage(1, prompt=-3)}])
+    assert log.counts.output == 1 and log.counts.prompt is None and log.doubt == "the server counted -3 prompt tokens"
+
+
 def test_invalid_utf8_in_a_text() -> None:
     log = StreamLog("completions")
     log.hear(Event(b'{"choices":[{"index":0,"text":"\xff\xfe"}]}', 1))

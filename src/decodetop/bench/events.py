@@ -18,6 +18,8 @@ from decodetop.errors import RequestError
 
 DONE = b"[DONE]"
 MESSAGE_MAX = 300
+COUNT_MAX = 1_000_000_000
+"""No request reads or gives as many tokens: a server that says so, or a negative number, counts wrongly."""
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +36,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
 
     `token`: it carries output (text, reasoning, a tool call, or an empty text that stands for tokens held back).
     `aside`: it has no place for output (a role or usage alone); what it counts belongs to other events.
+    `doubt`: which count it had that can't be; that one is None here.
     """
 
     token: bool = False
@@ -45,6 +48,7 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts | None = None
     error: str | None = None
     done: bool = False
+    doubt: str = ""
 
 
 class _Details(msgspec.Struct, gc=False):
@@ -136,7 +140,7 @@ def hear(api: Api, event: Event) -> Heard | None:
     if event.kind == "error":
         return Heard(error=error_message(data))
     try:
-        return _decode(api, data)
+        return _believable(_decode(api, data))
     except RequestError:
         if event.kind != "message":
             return None  # a side channel of the server's own
@@ -156,6 +160,39 @@ def _decode(api: Api, data: bytes) -> Heard:
             return _decode(api, repaired)
         message = f"an event of the stream is not {api} JSON: {error}: {_one_line(data)}"
         raise RequestError(message[:MESSAGE_MAX]) from error
+
+
+def _possible(count: int) -> bool:
+    return 0 <= count <= COUNT_MAX
+
+
+def _believable(heard: Heard) -> Heard:
+    """Without the counts that can't be."""
+    total, counts = heard.total, heard.counts
+    if counts is None and (total is None or _possible(total)):
+        return heard
+    said = {"total": total, **(msgspec.structs.asdict(counts) if counts is not None else {})}
+    wrong = {name: value for name, value in said.items() if value is not None and not _possible(value)}
+    if not wrong:
+        return heard
+    name, value = next(iter(wrong.items()))
+    number = f"{value:,}" if abs(value) <= COUNT_MAX else "over a billion" if value > 0 else "under minus a billion"
+    kept = None if counts is None else msgspec.structs.replace(counts, **{one: None for one in wrong if one != "total"})
+    return msgspec.structs.replace(
+        heard,
+        total=None if "total" in wrong else total,
+        counts=kept,
+        doubt=f"the server counted {number} {_COUNTED[name]}",
+    )
+
+
+_COUNTED = {
+    "total": "output tokens",
+    "output": "output tokens",
+    "prompt": "prompt tokens",
+    "cached": "cached prompt tokens",
+    "steps": "decode steps",
+}
 
 
 def _openai(event: _OpenAi) -> Heard:
@@ -235,7 +272,7 @@ def _sglang(event: _Sglang) -> Heard:
     if finish is not None:
         steps = meta.spec_verify_ct or None
         counts = Counts(output=total, prompt=meta.prompt_tokens, cached=meta.cached_tokens, steps=steps)
-    token = total is None and bool(event.text)
+    token = bool(event.text) and (total is None or not _possible(total))
     return Heard(token=token, total=total, id=meta.id, finish=finish, counts=counts, error=error)
 
 

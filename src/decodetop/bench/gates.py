@@ -33,6 +33,8 @@ TOGETHER_MAX = 0.5
 SPECULATING = 1.05
 
 LENGTH_OFF = 0.05
+LONGER_INVALID = 2.0
+"""Times the tokens asked for: this is other work than the plan's, or the server counts what it did not send."""
 CLOCK_FELL = 0.05
 COUNT_OFF = 0.02
 FEW_REQUESTS = 20
@@ -95,6 +97,14 @@ def _lengths(plan: Plan, seen: Figures) -> Iterator[Gate]:
     if ttft is None:
         return
     tokens = seen.tokens
+    if seen.doubted:
+        detail = f"{seen.doubted} of {ttft.n} answers had a count that can't be, taken as unknown: {seen.doubt}"
+        yield Gate(name="count_impossible", severity="suspect", detail=detail)
+    if seen.longer and seen.longest is not None:
+        severe = seen.longest > LONGER_INVALID
+        often = f"{seen.longer} of {ttft.n} answers were longer than asked"
+        detail = f"{often}, up to {seen.longest:.3g} times: not the work asked for"
+        yield Gate(name="long_output", severity="invalid" if severe else "suspect", detail=detail)
     if seen.uncounted:
         detail = f"{seen.uncounted} of {ttft.n} answers came without the server's token count: chunk figures only"
         yield Gate(name="tokens_unknown", severity="suspect", detail=detail)

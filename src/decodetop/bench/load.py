@@ -18,6 +18,9 @@ from decodetop.errors import UsageError
 
 HOPELESS_S = 300.0
 
+BELIEVED_TIMES = 100
+"""An answer may be so many times as long as asked, or as its chunks are many: more tokens than that never came."""
+
 PREPARED_MAX_BYTES = 256 << 20
 PREPARED_MAX = 20_000
 """Requests; a plan that a time ends may have many more than will ever be sent."""
@@ -165,8 +168,14 @@ def record_of(exchange: Exchange, connection: Connection, index: int, due_ns: in
     """What stays of a finished exchange. A well-ended answer of fewer tokens than asked is a fault of its own."""
     log, counts = exchange.log, exchange.log.counts
     fault, message = log.fault or (None, "")
-    if fault is None and plan.ignore_eos and counts.output is not None and counts.output < asked:
-        fault, message = "short_output", f"{counts.output} of {asked} tokens (finish reason: {log.finish or 'none'})"
+    output, doubt = counts.output, log.doubt
+    if output is not None and output > BELIEVED_TIMES * max(asked, len(log.stamps_ns)):
+        doubt = (
+            doubt or f"the server counted {output:,} output tokens in {len(log.stamps_ns)} chunks, {asked:,} asked for"
+        )
+        output = None
+    if fault is None and plan.ignore_eos and output is not None and output < asked:
+        fault, message = "short_output", f"{output} of {asked} tokens (finish reason: {log.finish or 'none'})"
     start_ns = exchange.write_ns
     return Record(
         index=index,
@@ -176,12 +185,14 @@ def record_of(exchange: Exchange, connection: Connection, index: int, due_ns: in
         end_ns=exchange.end_ns,
         connect_ns=connection.connect_ns,
         chunks_ns=[] if start_ns is None else [stamp - start_ns for stamp in log.stamps_ns],
-        chunk_tokens=list(log.tokens) if log.counted else None,
-        output_tokens=counts.output,
+        chunk_tokens=list(log.tokens) if log.counted and not doubt else None,
+        asked_tokens=asked,
+        output_tokens=output,
         prompt_tokens=counts.prompt,
         cached_tokens=counts.cached,
         steps=counts.steps,
         finish=log.finish,
         fault=fault,
         message=message,
+        doubt=doubt,
     )

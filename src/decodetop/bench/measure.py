@@ -16,6 +16,9 @@ from decodetop.bench.wire import Record, Result
 
 NS_PER_MS = 1e6
 NS_PER_S = 1e9
+LONGER = 0.05
+"""Share of the tokens asked for by which an answer may be longer without a word."""
+
 TOGETHER_NS = 100_000
 """No engine decodes two steps in a tenth of a millisecond."""
 
@@ -32,6 +35,13 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the chunks that were read in the same moment as the one before them; None without two in one answer."""
     uncounted: int
     """Answers that came whole but without the server's count of their tokens."""
+    longer: int
+    """Answers of more tokens than asked for, by more than a rounding."""
+    longest: float | None
+    """The most tokens an answer had, over those asked for; None without any count."""
+    doubted: int
+    """Answers with a count of the server's that can't be and is taken as unknown; `doubt` = the first in words."""
+    doubt: str
 
 
 def merged(results: Sequence[Result]) -> Result:
@@ -70,7 +80,20 @@ def figures(result: Result, slo_ms: Mapping[str, float] | None = None, duration_
         send_delay_ms_p99=quantile(delays, 0.99) if delays else None,
         together=_together(whole),
         uncounted=sum(record.output_tokens is None for record in whole),
+        longer=sum(map(_is_longer, whole)),
+        longest=max(
+            (one.output_tokens / one.asked_tokens for one in whole if one.output_tokens and one.asked_tokens),
+            default=None,
+        ),
+        doubted=sum(bool(record.doubt) for record in whole),
+        doubt=next((record.doubt for record in whole if record.doubt), ""),
     )
+
+
+def _is_longer(record: Record) -> bool:
+    """Engines differ by one in whether the token that ends an answer is counted."""
+    asked, output = record.asked_tokens, record.output_tokens
+    return asked is not None and output is not None and output - asked > max(1.0, LONGER * asked)
 
 
 def _together(whole: Sequence[Record]) -> float | None:

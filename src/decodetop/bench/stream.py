@@ -22,6 +22,8 @@ class StreamLog:
         self.finish: str | None = None
         self.done = False
         self.fault: tuple[ErrorKind, str] | None = None
+        self.doubt = ""
+        """The first count the server gave that can't be; it is unknown then."""
         self._counts = Counts()
         self._seen = 0
         self._uncounted = False
@@ -39,6 +41,7 @@ class StreamLog:
             self.fail("stream_error", heard.error)
             return
         self.done = self.done or heard.done
+        self.doubt = self.doubt or heard.doubt
         if self.id is None and heard.id is not None:
             self.id = str(heard.id)
         if heard.finish is not None:

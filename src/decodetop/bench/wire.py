@@ -39,7 +39,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One measured request. Stamps are ns of CLOCK_MONOTONIC; None = it never came to that.
 
     `chunks_ns` are the stamps of the chunks that carried tokens, counted from `write_ns`; `chunk_tokens` the tokens of
-    each, None where the stream did not say for every one. `id` is the server's name of the request.
+    each, None where the stream did not say for every one. `id` is the server's name of the request. `doubt` = the count
+    of the server's that can't be and is None here, in words.
     """
 
     index: int
@@ -50,6 +51,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     connect_ns: int | None = None
     chunks_ns: list[int] = []
     chunk_tokens: list[int] | None = None
+    asked_tokens: int | None = None
     output_tokens: int | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
@@ -57,6 +59,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finish: str | None = None
     fault: ErrorKind | None = None
     message: str = ""
+    doubt: str = ""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
