@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
 from decodetop.core.state import State
-from decodetop.floor.reading import AskWhatIf, BatchPoint, WhatIf
-from decodetop.floor.text import todo_of_move
+from decodetop.floor.reading import AskWhatIf, BatchPoint, Move, WhatIf
+from decodetop.floor.text import move_line, todo_of_move
 from decodetop.todo.reading import AddTodo, Todo, TodoReading
 from decodetop_tui.acts.floor import BATCHES, stepped
 from decodetop_tui.panes._floorplot import Mark, plot
@@ -181,7 +182,19 @@ def test_the_plot_keeps_its_size_and_says_where_arithmetic_begins() -> None:
 
 
 def test_a_bar_shows_something_of_more_than_nothing() -> None:
-    assert (bar(0.0), bar(0.01), bar(1.0), bar(1.5)) == ("", "▏", "█", "█▌")
+    assert (bar(0.0, 2, 2), bar(0.01, 2, 2), bar(1.0, 2, 2), bar(1.5, 2, 2)) == ("", "▏", "█", "█▌")
+
+
+@pytest.mark.parametrize("value", [None, math.nan, math.inf, -math.inf, -1.0, 5e-324, 1e308])
+@pytest.mark.parametrize("longest", [math.nan, math.inf, 0.0, 5e-324, 1e308])
+def test_a_bar_of_any_value_fits(value: float | None, longest: float) -> None:
+    assert len(bar(value, longest, 7)) <= 7
+
+
+def test_a_move_of_an_effort_that_a_later_version_wrote_has_words() -> None:
+    move = Move(id="x", title="t", set="s", why="", gain_ms=1.0, gain_words="1 ms", effort=2**63 - 1)
+    assert todo_of_move(move).expected == "1 ms (effort unknown)"
+    assert "effort unknown" in move_line(move)
 
 
 def test_the_state_of_the_tests_is_the_one_meant() -> None:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from decodetop.core.outside import escape, fenced, plain
 from decodetop.core.words import known, number, percent, significant
 from decodetop.floor.gap import PARTS
-from decodetop.floor.offers import EFFORTS, todo_of_move
+from decodetop.floor.offers import effort_words, todo_of_move
 from decodetop.floor.reading import FloorReading, FloorReport, Move, Verdict
 
 __all__ = [
-    "EFFORTS", "PART_WORDS", "VERDICTS", "batch_lines", "explain", "gap_words", "headline", "lines", "markdown",
+    "PART_WORDS", "VERDICTS", "batch_lines", "effort_words", "explain", "gap_words", "headline", "lines", "markdown",
     "move_line", "params_words", "plan_words", "todo_of_move", "verdict_lines", "wrapped",
 ]  # fmt: skip
 
@@ -139,7 +139,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 
 def move_line(move: Move) -> str:
-    return plain(f"{move.title}: {move.set}  ({move.gain_words}; {EFFORTS.get(move.effort, '')})")
+    return plain(f"{move.title}: {move.set}  ({move.gain_words}; {effort_words(move)})")
 
 
 def _move_lines(report: FloorReport) -> list[str]:

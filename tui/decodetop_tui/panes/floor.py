@@ -106,19 +106,20 @@ def _bars(page: Page, reading: FloorReading) -> None:
     longest = max((ms for _, ms, _, _ in rows if words.known(ms) and ms is not None), default=0.0)
     room = max(4, page.width - LABEL - 34)
     for name, ms, style, aside in rows:
-        size = room * ms / longest if words.known(ms) and ms is not None and longest > 0 else 0.0
         line = [
             INDENT,
             Span(f"{name:<{LABEL - 2}}", "dim"),
             Span(f"{words.significant(ms):>7}", style),
             Span(" ms  ", "dim"),
         ]
-        page.add(*line, Span(bar(size), style or "dim"), Span(f"  {aside}" if aside else "", "dim"))
+        page.add(*line, Span(bar(ms, longest, room), style or "dim"), Span(f"  {aside}" if aside else "", "dim"))
 
 
-def bar(size: float) -> str:
-    """Whole blocks and an eighth; something is always drawn of more than nothing."""
-    eighths = max(1, round(8 * size)) if size > 0 else 0
+def bar(value: float | None, longest: float, room: int) -> str:
+    """`room` blocks for `longest`; something is always drawn of more than nothing, and nothing of what is unknown."""
+    if not words.known(value) or value <= 0 or not longest > 0:
+        return ""
+    eighths = max(1, round(8 * room * min(1.0, value / longest)))
     return "█" * (eighths // 8) + ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")[eighths % 8]
 
 
@@ -188,7 +189,7 @@ def _moves(page: Page, report: FloorReport, view: View, listed: frozenset[str]) 
         for first, line in enumerate(wrap(f"{move.title}: {move.set}", page.width - 6, 3)):
             page.add(INDENT, Span(f"{at} " if not first else "  "), Span(line, "loud"), row=row)
         done = Span("  ✓ in the checklist", "good") if in_list(move, listed) else Span("")
-        said = f"  {move.gain_words}; {text.EFFORTS.get(move.effort, '')}"
+        said = f"  {move.gain_words}; {text.effort_words(move)}"
         page.add(INDENT, Span(said, "dim"), done, row=row)
         if view.cursor == row:
             page.extend(_detail(move, page.width), row=row)
@@ -214,15 +215,14 @@ def _detail(move: Move, width: int) -> list[list[Span]]:
 
 def _figures(page: Page, rows: list[tuple[float, str]], total: float) -> None:
     room = max(4, min(40, page.width // 4))
-    longest = max((abs(ms) for ms, _ in rows), default=0.0)
+    longest = max((abs(ms) for ms, _ in rows if words.known(ms)), default=0.0)
     for ms, said in rows:
         share = f"{100 * ms / total:>4.0f} %" if total else " " * 6
-        size = room * max(0.0, ms) / longest if longest else 0.0
         page.add(
             INDENT,
             Span(f"{ms:>8.2f}"),
             Span(f"  {share}  ", "dim"),
-            Span(pad(bar(size), room), "dim"),
+            Span(pad(bar(ms, longest, room), room), "dim"),
             Span(f"  {said}"),
         )
 
