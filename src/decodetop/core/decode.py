@@ -19,7 +19,7 @@ T = TypeVar("T")
 WORDS_MAX = 200
 
 
-class NotDecoded(ValueError):  # noqa: N818
+class NotDecoded(ValueError):
     """The data is not JSON, or not of the type asked for: one line of words, which may quote the data."""
 
 
