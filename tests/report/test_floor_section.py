@@ -26,6 +26,7 @@ def test_the_section_answers_its_question() -> None:
         "- not communication: one GPU: no communication",
         "1. turn CUDA graphs on: remove --disable-cuda-graph",
         "by batch:",
+        "step: █ bound, ░ practice",
         "Assumed:",
     ):
         assert words in said, words

@@ -9,7 +9,7 @@ from decodetop.core.outside import escape, fenced, plain
 from decodetop.core.words import known, number, percent, significant
 from decodetop.floor.gap import PARTS
 from decodetop.floor.offers import effort_words, todo_of_move
-from decodetop.floor.reading import FloorReading, FloorReport, Move, Verdict
+from decodetop.floor.reading import BatchPoint, FloorReading, FloorReport, Move, Verdict
 
 __all__ = [
     "PART_WORDS", "VERDICTS", "batch_lines", "effort_words", "explain", "gap_words", "headline", "lines", "markdown",
@@ -27,6 +27,9 @@ VERDICTS = {
     "clock_limited": "clock-limited",
     "not_enough_evidence": "not enough evidence",
 }
+BAR_CELLS = 30
+"""Cells of the longest step in the plot over batches."""
+
 PART_WORDS = {
     "weights": "weights at full bandwidth",
     "kv": "KV cache",
@@ -179,19 +182,30 @@ def explain(report: FloorReport, width: int = 100) -> list[str]:
         hit = report.experts
         out.append(f"experts of a layer: {hit.low:g} at least, {hit.expected:.1f} expected, {hit.high:g} at most")
     out += ["assumed:", *(f"  {plain(one)}" for one in report.assumptions)]
-    return [*wrapped(out, width), *batch_lines(report)]
+    return [*wrapped(out, width), *batch_lines(report, max(0, min(BAR_CELLS, width - 49)))]
 
 
-def batch_lines(report: FloorReport) -> list[str]:
-    """The knee: what more sequences cost."""
+def batch_lines(report: FloorReport, bars: int = 0) -> list[str]:
+    """The knee: what more sequences cost, each step also as a bar of at most `bars` cells on one scale."""
     if not report.batches:
         return []
-    out = [f"by batch:  {'seqs':>5} {'bound ms':>9} {'practice ms':>11} {'tok/s':>8}"]
+    key = "  step: █ bound, ░ practice" if bars else ""
+    out = [f"by batch:  {'seqs':>5} {'bound ms':>9} {'practice ms':>11} {'tok/s':>8}{key}"]
+    longest = max(point.t_prac_ms for point in report.batches)
     for point in report.batches:
         tok_s = number(point.tok_s, 0) if point.tok_s is not None else "–"
         bound = "" if point.bound == "memory" else "  compute"
-        out.append(f"           {point.batch:>5} {point.t_phys_ms:>9.2f} {point.t_prac_ms:>11.2f} {tok_s:>8}{bound}")
+        bar = f"  {_bar(point, longest, bars)}" if bars else ""
+        figures = f"{point.batch:>5} {point.t_phys_ms:>9.2f} {point.t_prac_ms:>11.2f} {tok_s:>8}"
+        out.append(f"           {figures}{bar}{bound}")
     return out
+
+
+def _bar(point: BatchPoint, longest_ms: float, cells: int) -> str:
+    if longest_ms <= 0 or not all(map(known, (longest_ms, point.t_phys_ms, point.t_prac_ms))):
+        return ""
+    hard, whole = (round(cells * ms / longest_ms) for ms in (point.t_phys_ms, point.t_prac_ms))
+    return "█" * hard + "░" * (whole - hard)
 
 
 def markdown(reading: FloorReading) -> list[str]:
@@ -222,5 +236,5 @@ def markdown(reading: FloorReading) -> list[str]:
     if report.moves:
         out += ["", "Next moves:", "", *(f"{at}. {escape(move_line(move))}" for at, move in enumerate(report.moves, 1))]
     if report.batches:
-        out += ["", *fenced(batch_lines(report))]
+        out += ["", *fenced(batch_lines(report, BAR_CELLS))]
     return [*out, "", "Assumed:", "", *(f"- {escape(one)}" for one in report.assumptions)]
