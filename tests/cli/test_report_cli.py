@@ -7,7 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
+
+from decodetop.cli.report import comparing
+from decodetop.errors import UsageError
+from decodetop.report import markdown
+from decodetop.steps.reading import Capture, Period, RankSteps, StepsReading, StepsReport
+from support import states
 
 TAPE = Path(__file__).parents[1] / "tapes" / "h200_sglang.tape"
 
@@ -61,3 +68,25 @@ def test_what_makes_no_sense_is_refused_in_a_line(tmp_path: Path) -> None:
     assert "has no meaning with it" in report("--diff", old, old, "-o", "x", code=2).stderr
     assert "markdown only" in report("--tape", str(TAPE), "--for", "vllm", "--format", "json", code=2).stderr
     report("--for", "tgi", code=2)
+
+
+def test_the_captures_to_compare_are_named_by_how_their_ids_begin() -> None:
+    def capture(id: str, us: float) -> Capture:
+        return Capture(id=id, made_wall_ns=None, files=(), report=StepsReport(ranks=(step(us),)))
+
+    def step(us: float) -> RankSteps:
+        found = states.box().last("steps", StepsReading)
+        assert found is not None
+        rank = found.captures[0].report.ranks[0]
+        period = Period(representative=us, median=us, p10=us, p90=us)
+        return msgspec.structs.replace(rank, period_us=period, kinds_us={"copy": us})
+
+    steps = StepsReading(captures=(capture("new-3", 30.0), capture("mid-2", 20.0), capture("mid-1", 10.0)))
+    state = states.put(states.box(), {"steps": steps}, 61)
+    assert "| copy | 20.0 | 30.0 | +10.0 | +50.0 |" in markdown(state), "else the newest and the one before"
+    assert "| copy | 10.0 | 30.0 | +20.0 | +200.0 |" in markdown(comparing(state, ("mid-1", "new")))
+    for words, said in ((("mid", "new"), "begins several"), (("x", "new"), "is no capture"), (("new", "new"), "one")):
+        with pytest.raises(UsageError, match=said):
+            comparing(state, words)
+    with pytest.raises(UsageError, match="holds no capture"):
+        comparing(states.empty(), ("a", "b"))

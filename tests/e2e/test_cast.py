@@ -167,7 +167,12 @@ async def profiled_again(desk: Sitting, traces: Path) -> None:
     assert tpot is not None
     await desk.capture(trace(552.6), traces / "after-TP-0.trace.json.gz", tpot.mean)
     await desk.do(
-        AddAttempt(id=item, change="cast only the rows in use (patch 3f1c2ab)", outcome="worked", links=("run 2",)),
+        AddAttempt(
+            id=item,
+            change="cast only the rows in use (patch 3f1c2ab)",
+            outcome="worked",
+            links=("run 2", "move cast-active-rows"),
+        ),
         EditTodo(id=item, status="completed", reason="a third of the cast is gone; 43 of 72 ms are still copies"),
         AddTodo(
             content="Find what still copies 43 ms a step",
@@ -243,15 +248,23 @@ def test_the_snapshot_tells_the_story_in_its_order() -> None:
         "--kv-cache-dtype fp8_e4m3",
         "## Can this hardware do better?",
         "## Decode step",
+        "### Before and after",
+        "| copy | 64,599.6 | 43,102.8 | -21,496.8 | -33.3 |",
         "## Benchmarks",
         "## Checklist",
         "69 % of the step",
         "qk_nope_head_dim == 128",
         "page_size == 64",
         "patch 3f1c2ab",
+        "## Log",
+        "capture: ",
         "## What is next",
         "Find what still copies 43 ms a step",
+        "keep KV in 16 bit",
     ):
         found = text.find(words, at + 1)
         assert found > at, f"{words!r} is missing or out of its place"
         at = found
+    assert "Not read yet" not in text, "every instrument has spoken"
+    following = text[at : text.rfind("<!--")]
+    assert "cast the rows of the running sequences" not in following, "what was tried is not offered again"

@@ -93,7 +93,7 @@ def test_one_action_profiles_too(
     assert data["capture_id"] == capture.stem
     todo = todos_of(TodoStore(tmp_path / "inv").read().items)[0]
     assert [(one.kind, one.ref) for one in todo.evidence] == [
-        ("run", "1"), ("capture", capture.stem), ("report", data["id"]),
+        ("run", "1"), ("capture", capture.stem), ("report", data["id"]), ("move", data["report"]["moves"][0]["id"]),
     ]  # fmt: skip
     assert DiagnosisStore(tmp_path / "inv").newest() is not None
     assert "host-bound" in (tmp_path / "report.md").read_text("utf-8")

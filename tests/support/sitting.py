@@ -24,7 +24,11 @@ from decodetop.core.thread import CallThread
 from decodetop.flows.bench import BenchService
 from decodetop.flows.evidence import EvidenceService
 from decodetop.flows.floor_live import FloorService
+from decodetop.flows.live import watched
+from decodetop.flows.log import LogService
 from decodetop.gpu.probe import GpuProbe
+from decodetop.host.machine import Machine
+from decodetop.host.probe import HostProbe
 from decodetop.server.client import SafeClient
 from decodetop.server.probe import ServerControl, ServerProbe
 from decodetop.steps.reading import StepsReading
@@ -33,6 +37,7 @@ from decodetop.steps.wire import Job
 from decodetop.todo.reading import AddAttempt, EditTodo, Todo, TodoReading
 from decodetop.todo.service import TodoService
 from support.clock import ManualClock, settle
+from support.fake_host import fake_host
 from support.inference_box import ENDPOINT, InferenceBox
 from support.kineto import Trace
 
@@ -62,14 +67,15 @@ async def _unwatched(folder: Path, names: frozenset[str]) -> AsyncIterator[None]
 class Sitting:
     """One engine. `state` is what a pane would see."""
 
-    def __init__(self, folder: Path, box: InferenceBox, clock: ManualClock) -> None:
+    def __init__(self, folder: Path, box: InferenceBox, clock: ManualClock, machine: Machine) -> None:
         self.clock = clock
         self.box = box
         self.notices: list[Notice] = []
         self.steps = StepsService(folder)
         gpus = GpuProbe(clock, box.cards)
         servers = ServerProbe(clock, endpoints=(ENDPOINT,), usual_ports=False, proc=box.proc)
-        gpus.period_s = servers.period_s = LOOK_S
+        host = HostProbe(clock, watched=lambda: watched(self.engine.state), machine=machine)
+        gpus.period_s = servers.period_s = host.period_s = LOOK_S
         services = (
             ServerControl(servers),
             TodoService(folder, _unwatched),
@@ -77,9 +83,10 @@ class Sitting:
             self.steps,
             FloorService(folder),
             EvidenceService(),
+            LogService(folder),
         )
         header = Header(version="0.1.0", host=HOST, started_wall_ns=clock.wall_ns(), simulated=True)
-        self.engine = Engine(header, clock, (gpus, servers), services)
+        self.engine = Engine(header, clock, (gpus, servers, host), services)
 
     @property
     def state(self) -> State:
@@ -167,7 +174,7 @@ async def sitting(
     folder.mkdir(parents=True, exist_ok=True)
     if presets:
         (folder / "presets.toml").write_text("\n".join(presets) + "\n")
-    desk = Sitting(folder, box, clock)
+    desk = Sitting(folder, box, clock, fake_host(monkeypatch, clock, box.proc, folder.parent / "machine"))
     running = asyncio.ensure_future(desk.engine.run(desk))
     try:
         await clock.advance(2 * LOOK_S)

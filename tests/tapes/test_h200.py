@@ -103,5 +103,5 @@ def test_the_story_is_in_the_report(states: list[State]) -> None:
     todo = states[-1].last("todo", TodoReading)
     assert todo is not None and [item.status for item in todo.todos] == ["completed", "pending", "pending", "pending"]
     text = markdown(states[-1])
-    assert text.count("\n## ") == 9 and "# why 51 tok/s?" in text and "| #1 | single | 1 | 196.5 |" in text
+    assert text.count("\n## ") == 9 and "# why 51 tok/s?" in text and "| `#1` | single | 1 | 128 | 196.5 |" in text
     assert "sk-" not in text

@@ -105,6 +105,12 @@ def first_move() -> str:
     return todo_of_move(report.moves[0]).content
 
 
+def first_id() -> str:
+    report = floors.reading().report
+    assert report is not None
+    return report.moves[0].id
+
+
 async def test_enter_turns_a_move_into_an_item_once() -> None:
     async with desk(floors.judged(), size=(120, 40)) as d:
         await d.press("f")
@@ -117,12 +123,15 @@ async def test_enter_turns_a_move_into_an_item_once() -> None:
             and "Host-bound" in added.hypothesis
             and "of the step" in (added.expected or "")
         )
-        assert [(one.kind, one.ref) for one in added.evidence] == [("capture", "c-1")]
+        assert [(one.kind, one.ref) for one in added.evidence] == [("capture", "c-1"), ("move", first_id())]
         listed = TodoReading(path="x", todos=(Todo(id="t1", content=first_move()),))
         await d.show(states.put(floors.judged(), {"todo": listed}, 61))
         assert "✓ in the checklist" in text_of(d)
         await d.press("enter")
         assert len(d.sent) == 1 and "already" in d.footer
+        closed = TodoReading(path="x", todos=(Todo(id="t1", content=first_move(), status="cancelled"),))
+        await d.show(states.put(floors.judged(), {"todo": closed}, 62))
+        assert "✓ tried" in text_of(d)
 
 
 async def test_the_page_can_be_read_to_its_end_in_80x24() -> None:

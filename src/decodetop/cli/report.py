@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +15,7 @@ from decodetop.cli.common import complain, path_option, print_json, print_lines,
 from decodetop.config import Settings, login_names
 from decodetop.core.atomic import real_path, replace
 from decodetop.core.clock import SystemClock
-from decodetop.core.outside import harmless_json
+from decodetop.core.outside import harmless_json, plain
 from decodetop.core.sample import Notice, Sample
 from decodetop.core.state import State, fold_all
 from decodetop.core.tape import Tape
@@ -27,6 +29,7 @@ from decodetop.report.diff import difference
 from decodetop.report.diff_text import lines as difference_lines
 from decodetop.report.environment import TEMPLATES, environment
 from decodetop.report.page import page
+from decodetop.steps.reading import StepsReading
 
 LOOK_S = 4.0
 """How long to look before writing: two rounds of the slowest first reading, so that rates exist."""
@@ -58,6 +61,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--diff", nargs=2, type=path_option, metavar=("A", "B"), help="what changed from snapshot A to snapshot B"
     )
+    parser.add_argument(
+        "--compare-captures",
+        nargs=2,
+        metavar=("A", "B"),
+        help="the step breakdown before and after of these captures (their ids, or how those begin); "
+        "else of the newest and the one like it before",
+    )
     parser.add_argument("--tape", type=path_option, metavar="TAPE", help="of a tape's end instead of the live box")
     parser.add_argument("--json", action="store_true", help='{"schema", "path", "format", "markdown", "data"}')
 
@@ -66,6 +76,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.diff is not None:
         return _diff(args)
     state = _of_tape(args.tape) if args.tape else _of_box(settings)
+    if args.compare_captures:
+        state = comparing(state, args.compare_captures)
     privacy = Privacy(names=login_names(), anonymous=args.anonymous)
     if args.engine is not None:
         return _for(args, state, privacy)
@@ -89,6 +101,27 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
+def comparing(state: State, words: Sequence[str]) -> State:
+    """The state in which these two captures are compared. Raises UsageError for one that is not there."""
+    lane = state.lane("steps")
+    if not isinstance(lane.last, StepsReading) or not lane.last.captures:
+        raise UsageError("--compare-captures: this investigation holds no capture", "p on the screen makes one")
+    before, after = (_capture(lane.last, word) for word in words)
+    if before == after:
+        raise UsageError("--compare-captures: A and B are one capture", "name two")
+    compared = msgspec.structs.replace(lane, last=msgspec.structs.replace(lane.last, compared=(before, after)))
+    return msgspec.structs.replace(state, lanes=MappingProxyType({**state.lanes, "steps": compared}))
+
+
+def _capture(steps: StepsReading, word: str) -> str:
+    ids = [one.id for one in steps.captures]
+    found = [word] if word in ids else [id for id in ids if id.startswith(word)]
+    if len(found) != 1:
+        what = "is no capture" if not found else "begins several captures"
+        raise UsageError(f"--compare-captures: {plain(word) or repr(word)} {what}", f"there are: {', '.join(ids)}")
+    return found[0]
+
+
 def _for(args: argparse.Namespace, state: State, privacy: Privacy) -> int:
     if args.format not in (None, "md"):
         raise UsageError("--for writes markdown only", "leave --format out")
@@ -107,6 +140,7 @@ def _for(args: argparse.Namespace, state: State, privacy: Privacy) -> int:
 def _diff(args: argparse.Namespace) -> int:
     """Raises UsageError for options that say what to look at: both are files here."""
     given = {"--tape": args.tape, "--for": args.engine, "-o": args.output, "--format": args.format}
+    given["--compare-captures"] = args.compare_captures
     given["--anonymous"] = args.anonymous or None
     for option, value in given.items():
         if value is not None:

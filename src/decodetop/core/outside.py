@@ -10,6 +10,13 @@ _MARKUP = re.compile(r"([\\`*<|\[\]~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|(?<= 
 _BLOCK = re.compile(r"^(?:\d{1,9}(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|>|[-+](?:\s|$)|[-=]+\s*$))")
 """What begins a heading, a quote, a list or a rule when a line begins with it."""
 
+_LINKS = re.compile(r"@(?=[A-Za-z0-9])|#(?=\d)|\$|(?i:(?<![A-Za-z0-9])G(?=H-\d))")
+"""Where a mention, the number of an issue (`#1`, `GH-1`) or a formula begins."""
+_PIECE = re.compile(r"\\.|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|(?P<word>[\w@#$./:{}()=+,;%-]+)")
+"""A line's parts: an escaped character, code, a word with nothing in it that markdown could take for markup."""
+_FENCE = re.compile(r"(`{3,}|~{3,})(.*)")
+_AROUND = "(),.;:"
+
 _UNUSUAL = re.compile(r"[^\n -~]")
 
 
@@ -39,6 +46,34 @@ def _escaped(found: re.Match[str]) -> str:
 def escape(text: str) -> str:
     """`plain`, and nothing in it that GitHub takes for markup, in a paragraph, list item or table cell."""
     return _BLOCK.sub(r"\g<0>\\", _MARKUP.sub(r"\\\1", plain(text)))
+
+
+def unlinked(lines: Iterable[str]) -> list[str]:
+    """Lines of markdown in which GitHub sees no @mention, no #123 and no $formula$: such words become code.
+
+    A backslash does not help there: GitHub looks for them in what it has rendered. Code blocks stay as they are.
+    """
+    found, fence = [], ""
+    for line in lines:
+        opened = _FENCE.match(line)
+        if opened and (not fence or (opened[1].startswith(fence) and not opened[2].strip())):
+            fence = "" if fence else opened[1]
+        found.append(line if fence or opened else _PIECE.sub(_as_code, line))
+    return found
+
+
+def unlinked_json(text: str) -> str:
+    """The same JSON, where GitHub takes it for words."""
+    return _LINKS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _as_code(found: re.Match[str]) -> str:
+    word = found["word"]
+    if word is None or not _LINKS.search(word):
+        return found[0]
+    core = word.strip(_AROUND)
+    before, _, after = word.partition(core)
+    return f"{before}`{core}`{after}"
 
 
 def fenced(lines: Iterable[str], language: str = "text") -> list[str]:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from decodetop.core.outside import escape, fenced, plain
 from decodetop.core.words import known, number, percent, significant
 from decodetop.floor.gap import PARTS
-from decodetop.floor.offers import effort_words, todo_of_move
+from decodetop.floor.offers import effort_words, standing, todo_of_move
 from decodetop.floor.reading import BatchPoint, FloorReading, FloorReport, Move, Verdict
 
 __all__ = [
     "PART_WORDS", "VERDICTS", "batch_lines", "effort_words", "explain", "gap_words", "headline", "lines", "markdown",
-    "move_line", "params_words", "plan_words", "todo_of_move", "verdict_lines", "wrapped",
+    "move_line", "params_words", "plan_words", "standing", "todo_of_move", "verdict_lines", "wrapped",
 ]  # fmt: skip
 
 VERDICTS = {

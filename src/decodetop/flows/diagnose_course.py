@@ -25,7 +25,7 @@ from decodetop.diagnosis.reading import OVER, Diagnosis, Stage, StageName, Stage
 from decodetop.diagnosis.store import DiagnosisStore
 from decodetop.errors import DecodetopError, RequestError, UsageError
 from decodetop.floor.hardware import Card
-from decodetop.floor.offers import todo_of_move
+from decodetop.floor.offers import standing, todo_of_move
 from decodetop.floor.reading import FloorReport
 from decodetop.floor.text import VERDICTS
 from decodetop.flows.bench import BenchService, new_seed
@@ -49,7 +49,6 @@ T = TypeVar("T")
 
 PRESET = "single"
 """One stream: a step of one sequence is what the floor bounds."""
-CLOSED = ("completed", "cancelled")
 KEPT_NS = 900 * SECOND_NS
 """A diagnosis that was judged without its capture goes on for so long; later all of it is made again."""
 
@@ -338,16 +337,15 @@ def evidence_of(diagnosis: Diagnosis, run: Run | None, capture: Capture | None) 
 
 
 def offer(report: FloorReport, folder: Path, wall_ns: int, links: tuple[Evidence, ...] = ()) -> tuple[str, ...]:
-    """The moves as pending items; what is open already is not added twice. Ids of those added. Raises DataError."""
+    """The moves as pending items, but those listed or tried already. Ids of those added. Raises DataError."""
     added: list[str] = []
 
     def change(document: Document) -> Document:
         added.clear()
-        listed = {todo.content for todo in todos_of(document.items) if todo.status not in CLOSED}
+        listed = todos_of(document.items)
         for move in report.moves:
-            command = todo_of_move(move, links)
-            if model.one_line(command.content) not in listed:
-                document, id = model.add(document, command, wall_ns)
+            if standing(move, listed) is None:
+                document, id = model.add(document, todo_of_move(move, links), wall_ns)
                 added.append(id)
         return document
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
+from itertools import groupby
 
 from decodetop.core.outside import escape, plain
 from decodetop.core.words import UNKNOWN
@@ -23,6 +24,8 @@ MARKS = {
 """One character a kind, so that the eye finds its own."""
 KIND_WIDTH = 7
 REPORT_SHOWN = 60
+REPORT_WIDTH = 300
+"""Characters of an entry in the report: the file has all of it."""
 
 
 def day(wall_ns: int) -> str:
@@ -56,7 +59,7 @@ def lines(entries: Iterable[Entry]) -> list[str]:
 
 
 def markdown(reading: LogReading) -> list[str]:
-    """A section of the report: the newest entries, oldest first."""
+    """A section of the report: the newest entries, oldest first, a heading a day (UTC)."""
     section = ["## Log", ""]
     for word in (reading.problem, reading.unsaved and f"not saved: {reading.unsaved}"):
         section += [f"> {escape(word)}", ""] if word else []
@@ -65,15 +68,21 @@ def markdown(reading: LogReading) -> list[str]:
         return [*section, "Nothing yet."]
     if reading.total > len(shown):
         section += [f"The last {len(shown)} of {reading.total} entries.", ""]
-    return [*section, *(f"- {_utc(entry.wall_ns)} {entry.kind}: {escape(entry.text)}" for entry in shown)]
+    for today, entries in groupby(shown, key=lambda entry: _utc(entry.wall_ns, "%a %Y-%m-%d")):
+        section += [f"### {today}", ""]
+        section += [f"- {_utc(one.wall_ns, '%H:%MZ')} {one.kind}: {escape(_brief(one.text))}" for one in entries]
+        section.append("")
+    return section[:-1]
 
 
-def _utc(wall_ns: int) -> str:
+def _brief(text: str) -> str:
+    return text if len(text) <= REPORT_WIDTH else f"{text[: REPORT_WIDTH - 1]}…"
+
+
+def _utc(wall_ns: int, form: str) -> str:
     """Local times mean nothing to somebody who reads a report elsewhere."""
-    from datetime import UTC
-
     try:
-        return f"{datetime.fromtimestamp(wall_ns // 1_000_000_000, UTC):%Y-%m-%d %H:%MZ}"
+        return f"{datetime.fromtimestamp(wall_ns // 1_000_000_000, UTC):{form}}"
     except (ValueError, OverflowError, OSError):
         return UNKNOWN
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from decodetop.core.outside import harmless_json, plain
+from decodetop.core.outside import harmless_json, plain, unlinked_json
 from decodetop.core.regular import read_regular, why
 from decodetop.errors import DataError
 from decodetop.report.data import SCHEMA, Snapshot
@@ -125,7 +125,7 @@ def _packed(text: str, path: Path) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(plain(text), ensure_ascii=False)
+    return unlinked_json(json.dumps(plain(text), ensure_ascii=False))
 
 
 def _inert(text: str) -> str:

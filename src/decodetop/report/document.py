@@ -9,7 +9,7 @@ from decodetop import __version__
 from decodetop.bench import text as bench_text
 from decodetop.bench.reading import BenchReading
 from decodetop.core.clock import SECOND_NS
-from decodetop.core.outside import escape, harmless
+from decodetop.core.outside import escape, harmless, unlinked
 from decodetop.core.sample import Reading
 from decodetop.core.state import State
 from decodetop.core.words import duration
@@ -19,6 +19,8 @@ from decodetop.gpu import text as gpu_text
 from decodetop.gpu.reading import GpuReading
 from decodetop.host import text as host_text
 from decodetop.host.reading import HostReading
+from decodetop.log import text as log_text
+from decodetop.log.reading import LogReading
 from decodetop.report import block
 from decodetop.report.data import Snapshot
 from decodetop.report.gather import snapshot
@@ -88,10 +90,11 @@ SECTIONS: tuple[Callable[[Story], list[str]], ...] = (
     _lane("steps", "Decode step", StepsReading, steps_text.markdown),
     _lane("bench", "Benchmarks", BenchReading, bench_text.markdown),
     _lane("todo", "Checklist", TodoReading, todo_text.markdown),
+    _lane("log", "Log", LogReading, log_text.markdown, always=False),
     following,
 )
 """The order of the story: the question and its answer, the box, what runs on it, what is wrong, how far it is from the
-limit and where the time goes, what was measured, what was tried, what is next."""
+limit and where the time goes, what was measured, what was tried, what happened when, what is next."""
 
 
 def report(state: State, privacy: Privacy | None = None) -> Report:
@@ -101,7 +104,7 @@ def report(state: State, privacy: Privacy | None = None) -> Report:
     for section in SECTIONS:
         written = section(story)
         lines += ["", *written] if written else []
-    body = "\n".join(map(harmless, redact_text("\n".join(lines)).rstrip("\n").split("\n")))
+    body = "\n".join(unlinked(map(harmless, redact_text("\n".join(lines)).rstrip("\n").split("\n"))))
     return Report(title_of(story), body, snapshot(story))
 
 

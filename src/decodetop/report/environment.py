@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from decodetop.bench import text as bench_text
 from decodetop.bench.reading import BenchReading
-from decodetop.core.outside import escape, fenced, plain
+from decodetop.core.outside import escape, fenced, plain, unlinked
 from decodetop.core.state import State
 from decodetop.core.words import UNKNOWN, gib, number
 from decodetop.gpu import text as gpu_text
@@ -52,7 +52,7 @@ def environment(state: State, engine: str, privacy: Privacy | None = None) -> st
     lines += fenced(_row(row) for row in template.rows(seen))
     lines += ["", "### Server as it runs", "", *_running(seen, engine)]
     lines += ["", "### Measured", "", *_measured(shown, seen)]
-    return redact_text("\n".join(lines)) + "\n"
+    return "\n".join(unlinked(redact_text("\n".join(lines)).split("\n"))) + "\n"
 
 
 def _look(state: State, engine: str) -> _Seen:

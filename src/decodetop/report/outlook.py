@@ -26,14 +26,13 @@ def short(story: Story) -> list[str]:
 
 
 def following(story: Story) -> list[str]:
-    """What is in progress, what is open by its priority, what waits; then moves that are in no list yet."""
+    """What is in progress, what is open by its priority, what waits; then moves neither listed nor tried."""
     todo, floor = story.state.last("todo", TodoReading), story.state.last("floor", FloorReading)
     todos = todo.todos if todo is not None else ()
     unfinished = {one.id: one for one in todos if one.status not in CLOSED}
     rows = [_item(one, unfinished) for one in sorted(unfinished.values(), key=_order)]
-    listed = {one.content for one in todos}
     moves = floor.report.moves if floor is not None and floor.report is not None else ()
-    fresh = [move for move in moves if not any(words.startswith(f"{move.title}:") for words in listed)]
+    fresh = [move for move in moves if floor_text.standing(move, todos) is None]
     rows += [f"{escape(floor_text.move_line(move))} (offered by the floor; not in the checklist)" for move in fresh]
     lines = [f"{at}. {row}" for at, row in enumerate(rows, 1)]
     return ["## What is next", "", *(lines or ["Nothing is open."])]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from decodetop.core.outside import escape, plain
@@ -12,6 +12,7 @@ from decodetop.steps.wording import brief, clip
 
 KERNELS_SHOWN = 24
 MARKDOWN_KERNELS = 10
+CHANGED_US = 0.1
 
 
 class _Side(NamedTuple):
@@ -128,7 +129,7 @@ def comparison_lines(found: Comparison, width: int = 100) -> list[str]:
     out += [f"note: {plain(problem)}" for problem in found.problems]
     out += ["", f"{'before us':>11} {'after us':>11} {'delta us':>11} {'':>7}  kind", _delta_line(found.period, width)]
     out += [_delta_line(delta, width) for delta in found.kinds]
-    changed = [delta for delta in found.kernels if delta.delta_us is None or abs(delta.delta_us) >= 0.1]
+    changed = [delta for delta in found.kernels if delta.delta_us is None or abs(delta.delta_us) >= CHANGED_US]
     out += ["", f"{'before us':>11} {'after us':>11} {'delta us':>11} {'':>7}  kernel"]
     return out + [_delta_line(delta, width) for delta in changed[:KERNELS_SHOWN]]
 
@@ -141,12 +142,19 @@ def _delta_line(delta: Delta, width: int) -> str:
 
 
 def markdown_comparison(found: Comparison) -> list[str]:
-    """Before and after as a table, kinds first."""
-    out = [f"Before: {escape(', '.join(found.before_files))}. After: {escape(', '.join(found.after_files))}.", ""]
-    out += ["| | before us | after us | delta us | % |", "|---|--:|--:|--:|--:|"]
-    for delta in (found.period, *found.kinds, *found.kernels[:MARKDOWN_KERNELS]):
+    """Before and after as tables: of the kinds, which sum to the period, and of the kernels that changed."""
+    out = _markdown_table("kind", (found.period, *found.kinds))
+    changed = [one for one in found.kernels if one.delta_us is None or abs(one.delta_us) >= CHANGED_US]
+    out += ["", *_markdown_table("kernel", changed[:MARKDOWN_KERNELS])] if changed else []
+    return [*out, *(["", *(f"- {escape(problem)}" for problem in found.problems)] if found.problems else [])]
+
+
+def _markdown_table(title: str, deltas: Sequence[Delta]) -> list[str]:
+    out = [f"| {title} | before us | after us | delta us | % |", "|---|--:|--:|--:|--:|"]
+    for delta in deltas:
         change = UNKNOWN if delta.delta_us is None else f"{delta.delta_us:+,.1f}"
         share = UNKNOWN if delta.percent is None else f"{delta.percent:+.1f}"
         cells = (number(delta.before_us, 1), number(delta.after_us, 1), change, share)
-        out.append(f"| {escape(brief(delta.name))} | {' | '.join(cells)} |")
-    return [*out, "", *(f"- {escape(problem)}" for problem in found.problems)]
+        name = delta.name.replace("_", " ") if delta.kind in ("", delta.name) else brief(delta.name)
+        out.append(f"| {escape(name)} | {' | '.join(cells)} |")
+    return out

@@ -205,6 +205,13 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     files: tuple[str, ...]
     report: StepsReport
 
+    @property
+    def likeness(self) -> tuple[str, int] | None:
+        """What two captures must share to be one before and after: engine and ranks; None without a step."""
+        if all(rank.period_us is None for rank in self.report.ranks):
+            return None
+        return self.report.engine, len(self.report.ranks)
+
 
 class Parsing(msgspec.Struct, frozen=True, kw_only=True):
     """A trace being read. `mb_s` counts uncompressed JSON."""
@@ -290,6 +297,15 @@ class StepsReading(Reading, frozen=True, kw_only=True):
         """The two that are compared."""
         before, after = (self.capture(one) for one in self.compared or (None, None))
         return None if before is None or after is None else (before, after)
+
+    @property
+    def told(self) -> tuple[Capture, Capture] | None:
+        """The two a report tells of: those compared, else the newest and the one like it that came before."""
+        if self.before_and_after is not None or not self.captures:
+            return self.before_and_after
+        newest, *older = self.captures
+        before = next((one for one in older if one.likeness == newest.likeness), None)
+        return None if before is None or newest.likeness is None else (before, newest)
 
     def capture(self, id: str | None) -> Capture | None:
         return next((one for one in self.captures if one.id == id), None)

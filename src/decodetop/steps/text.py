@@ -229,8 +229,10 @@ def markdown(reading: StepsReading) -> list[str]:
     if not reading.captures:
         return [*out, "No trace has been read in this investigation."]
     out += markdown_report(reading.captures[0].report)
-    if (pair := reading.before_and_after) is not None:
-        out += ["", "### Compared", "", *markdown_comparison(compare(*(one.report for one in pair)))]
+    if (pair := reading.told) is not None:
+        out += ["", "### Before and after", ""]
+        out += [f"- {side}: {_capture_words(one)}" for side, one in zip(("before", "after"), pair, strict=True)]
+        out += ["", *markdown_comparison(compare(*(one.report for one in pair)))]
     if len(reading.captures) > 1:
         out += ["", "Older captures:", "", *(f"- {_capture_words(capture)}" for capture in reading.captures[1:])]
     return out

@@ -9,9 +9,9 @@ import msgspec
 
 from decodetop.core.words import significant
 from decodetop.floor.reading import NOTHING_ELSE, AskWhatIf, FloorReading, WhatIf
-from decodetop.floor.text import VERDICTS, todo_of_move
+from decodetop.floor.text import VERDICTS, standing, todo_of_move
 from decodetop.todo.reading import Evidence, TodoReading
-from decodetop_tui.panes.floor import KNOBS, MOVE, WHAT_IF, as_it_is, in_list, open_items
+from decodetop_tui.panes.floor import KNOBS, MOVE, WHAT_IF, as_it_is
 
 if TYPE_CHECKING:
     from decodetop_tui.face import Face
@@ -110,7 +110,7 @@ def take(face: Face) -> None:
     if seen is None or not number.isdigit() or int(number) >= len(moves):
         return
     move = moves[int(number)]
-    if in_list(move, open_items(todo)):
+    if standing(move, todo.todos if todo is not None else ()) == "open":
         face.say("it is in the checklist already", hint="3 shows it")
         return
     face.submit(todo_of_move(move, _links(seen)))

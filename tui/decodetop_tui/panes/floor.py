@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from decodetop.core import words
 from decodetop.core.state import State
 from decodetop.floor import text
 from decodetop.floor.reading import NOTHING_ELSE, FloorReading, FloorReport, Move
-from decodetop.todo.reading import TodoReading
+from decodetop.todo.reading import Todo, TodoReading
 from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes._cells import clean, pad, wrap
 from decodetop_tui.panes._floorplot import Mark, plot
@@ -26,7 +28,6 @@ KNOBS = {
     "batch": "batch", "context": "context", "kv_dtype": "KV", "weights_dtype": "weights", "tp": "TP", "gpu": "GPU",
 }  # fmt: skip
 LABEL = 19
-CLOSED = ("completed", "cancelled")
 
 
 def want(state: State, width: int) -> tuple[int, int]:
@@ -55,7 +56,7 @@ def draw(state: State, view: View) -> Picture:
     head = len(page.lines) if len(page.lines) <= view.height // 2 else 0
     _knobs(page, reading)
     if report is not None:
-        _moves(page, report, view, open_items(state.last("todo", TodoReading)))
+        _moves(page, report, view, _items(state))
         _gap(page, report)
         _parts(page, report)
         _evidence(page, report, view.width)
@@ -171,16 +172,15 @@ def shown(name: str, value: int | str | None) -> str:
     return f"{value:,} tokens" if name == "context" and isinstance(value, int) else str(value)
 
 
-def open_items(todo: TodoReading | None) -> frozenset[str]:
-    """The words of the checklist's items that are not closed."""
-    return frozenset(one.content for one in todo.todos if one.status not in CLOSED) if todo is not None else frozenset()
+MARKS = {"open": "  ✓ in the checklist", "tried": "  ✓ tried"}
 
 
-def in_list(move: Move, listed: frozenset[str]) -> bool:
-    return " ".join(text.todo_of_move(move).content.split()) in listed
+def _items(state: State) -> Sequence[Todo]:
+    todo = state.last("todo", TodoReading)
+    return todo.todos if todo is not None else ()
 
 
-def _moves(page: Page, report: FloorReport, view: View, listed: frozenset[str]) -> None:
+def _moves(page: Page, report: FloorReport, view: View, todos: Sequence[Todo]) -> None:
     if not report.moves and not report.moves_left_out:
         return
     page.heading("next moves", Span("   Enter adds one to the checklist", "dim"))
@@ -188,7 +188,7 @@ def _moves(page: Page, report: FloorReport, view: View, listed: frozenset[str]) 
         row = f"{MOVE}{at - 1}"
         for first, line in enumerate(wrap(f"{move.title}: {move.set}", page.width - 6, 3)):
             page.add(INDENT, Span(f"{at} " if not first else "  "), Span(line, "loud"), row=row)
-        done = Span("  ✓ in the checklist", "good") if in_list(move, listed) else Span("")
+        done = Span(MARKS.get(text.standing(move, todos) or "", ""), "good")
         said = f"  {move.gain_words}; {text.effort_words(move)}"
         page.add(INDENT, Span(said, "dim"), done, row=row)
         if view.cursor == row:
