@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from decodetop.steps.events import CALLS, GPU, NOTES, Batch, EventDecoder, Row
 from decodetop.steps.layout import Columns, Head
 from decodetop.steps.rows import ROW, Note, Process, Trace
-from decodetop.steps.spill import Rows
+from decodetop.steps.spill import Rows, taken
 
 EXACT_US = float(1 << 43)
 """Below this a float64 of us with three places still rounds to the right ns (half an ulp < 0.5 ns)."""
@@ -177,14 +177,14 @@ class Collector:
             good = (duration >= 0) & (duration < DURATION_MAX_NS) & ((rows["start"] != 0) | (duration != 0))
             if not good.all():
                 self._trace.impossible += len(rows) - int(np.count_nonzero(good))
-                rows = rows[good]
+                rows = taken(rows, good)
             rows["order"] = np.arange(self._order, self._order + len(rows))
             self._order += len(rows)
             for process, mine in self._by_process(rows):
                 process.keep(mine, "gpu")
         if self._calls.count:
             rows = self._calls.rows()
-            for process, mine in self._by_process(rows[rows["correlation"] >= 0]):
+            for process, mine in self._by_process(taken(rows, rows["correlation"] >= 0)):
                 process.keep(mine, "calls")
 
     def _by_process(self, rows: Rows) -> list[tuple[Process, Rows]]:

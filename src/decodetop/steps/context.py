@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decodetop.steps.kinds import Context, Kinds
+from decodetop.steps.kinds import UNKNOWN, Context, Kinds
 from decodetop.steps.reading import KINDS
 from decodetop.steps.rows import Trace
 from decodetop.steps.split import Ints, distinct
@@ -33,26 +33,30 @@ class NameTable:
         """The kind of each event; `events` in order of time, `window` the step each starts in (-1 = none)."""
         code: Ints = self.code[events.name]
         asked = self.has_rule[events.name]
-        if not asked.any():
+        open_at = np.flatnonzero(asked)
+        if not len(open_at):
             return code
         before, after = _neighbours(events.track, np.where(asked, -1, code))
-        decided = ~asked
         for rule, about in zip(self._rules, self._about, strict=True):
-            holds = ~decided & about[events.name] & _holds(rule, before, after)
-            at = np.flatnonzero(holds)
+            at = open_at[about[events.name[open_at]]]
+            at = at[_holds(rule, before[at], after[at])]
             if rule.calls_per_step and len(at):
                 at = at[_often(events.name[at], window[at], rule.calls_per_step)]
-            code[at] = KINDS.index(rule.kind)
-            decided[at] = True
+            if len(at):
+                code[at] = KINDS.index(rule.kind)
+                asked[at] = False
+                open_at = open_at[asked[open_at]]
         return code
 
 
 def _holds(rule: Context, before: Ints, after: Ints) -> NDArray[Any]:
     holds = np.ones(len(before), bool)
-    if rule.after:
-        holds &= np.isin(before, [KINDS.index(kind) for kind in rule.after])
-    if rule.before:
-        holds &= np.isin(after, [KINDS.index(kind) for kind in rule.before])
+    for wanted, found in ((rule.after, before), (rule.before, after)):
+        if wanted:
+            # the last place is that of -1, no neighbour
+            listed = np.zeros(UNKNOWN + 2, bool)
+            listed[[KINDS.index(kind) for kind in wanted]] = True
+            holds &= listed[found]
     return holds
 
 

@@ -23,6 +23,7 @@ _FUNCTOR_ANYWHERE = re.compile(r"\bmulti_tensor_apply_kernel$|\bdeep_gemm::\w+$|
 _NUMBER = re.compile(r"\(?\w*\)?-?\d+\w*$|true$|false$")
 _ROCM_SUFFIX = re.compile(r"\s*(?:\[clone [^\]]*\]|\.kd)\s*$")
 _ANONYMOUS = "(anonymous namespace)::"
+_HINT = "entries are [[family]] with kind, match = [regex, ..] and [[context]] with kind, match, after, before"
 _MANGLED = re.compile(r"(\d+)([A-Za-z_])")
 
 
@@ -91,6 +92,7 @@ def load(path: Path) -> Kinds:
     """The user's table before the shipped one. Raises ConfigError naming the file and what is wrong."""
     try:
         own = _parse(read_text(path), str(path))
+        _check_patterns(own, str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't read {path}: {why(error)}", "check the path given to --kinds") from error
     text = resources.files("decodetop.steps").joinpath("kinds.toml").read_text("utf-8")
@@ -99,19 +101,23 @@ def load(path: Path) -> Kinds:
 
 
 def _parse(text: str, where: str) -> _File:
-    hint = "entries are [[family]] with kind, match = [regex, ..] and [[context]] with kind, match, after, before"
     try:
         table = msgspec.convert(tomllib.loads(text), _File)
         for kind in (*(family.kind for family in table.family), *(rule.kind for rule in table.context)):
             if kind not in KINDS[:-1]:
                 raise ConfigError(f"{where}: {kind!r} is no kind", f"kinds are {', '.join(KINDS[:-1])}")
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ConfigError(f"{where}: {error}", _HINT) from error
+    return table
+
+
+def _check_patterns(table: _File, where: str) -> None:
+    """One by one, to name the bad one; the shipped table is only compiled together."""
+    try:
         for pattern in (*(one for family in table.family for one in family.match), *(r.match for r in table.context)):
             re.compile(pattern)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise ConfigError(f"{where}: {error}", hint) from error
     except re.error as error:
-        raise ConfigError(f"{where}: bad regular expression {error.pattern!r}: {error}", hint) from error
-    return table
+        raise ConfigError(f"{where}: bad regular expression {error.pattern!r}: {error}", _HINT) from error
 
 
 def normalise(name: str) -> str:

@@ -35,7 +35,7 @@ def _word(text: bytes) -> np.uint64:
 
 _PHASE, _NAME = _word(b'    "ph"'), _word(b'    "nam')
 _OTHER_PHASE, _COMPLETE, _CATEGORY = _word(b': "'), _word(b': "X", "'), _word(b'"cat": "')
-_TS, _DUR = _word(b'    "ts"'), _word(b', "dur":')
+_TS, _TS_ENDS, _DUR = _word(b'    "ts"'), _word(b'  "ts": '), _word(b', "dur":')
 _CORR, _ELATION = _word(b'"correla'), _word(b'ation": ')
 _EVENTS = [_word(one) for one in (b'kernel",', b"gpu_memc", b"gpu_mems", b"cuda_run", b"cuda_dri")]
 _NOTES = [_word(one) for one in (b"user_ann", b"gpu_user")]
@@ -193,8 +193,10 @@ class _Page:
         width = self.text.index(b".", begin[0]) - int(begin[0])
         point = begin + width
         _check(0 < width <= _MICROSECONDS_MAX_DIGITS and (self.words[line] == _TS).all())
+        _check((self.words[line + _TS_AT - _WIDE] == _TS_ENDS).all())
         _check((self.words[point + 4] == _DUR).all())
         begin, serial = point + 4 + _DUR_AT, correlation + _CORRELATION_AT
+        _check((self.bytes[begin - 1] == ord(" ")).all())
         count = len(wanted)
         length = _digits(self.words[np.concatenate([begin, serial])])
         last, width_of_serial = begin + length[:count], length[count:]

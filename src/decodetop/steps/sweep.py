@@ -22,7 +22,7 @@ CODES = UNKNOWN + 1
 """Kinds and, last, the unknown."""
 _COMMUNICATION = KINDS.index("communication")
 _PARTITIONS = 64
-PENDING_BUCKETS = 4
+PENDING_BUCKETS = 12
 """A step longer than this is worked on in parts."""
 
 NAME_SUM = np.dtype([("window", "<i8"), ("name", "<i8"), ("code", "<i8"), ("ns", "<i8"), ("calls", "<i8")])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decodetop.steps.rows import Process, Trace
-from decodetop.steps.spill import Rows, Table
+from decodetop.steps.spill import Rows, Table, taken
 from decodetop.steps.split import Ints
 
 EVENT = np.dtype(
@@ -32,7 +32,8 @@ _LAUNCHED = 1
 _GRAPHED = 2
 """Flag: launched by a graph launch."""
 
-BUCKET_ROWS = 100_000
+BUCKET_ROWS = 32_768
+"""The arrays of so many stay in the cache."""
 _GRAPH = re.compile(r"GraphLaunch")
 _LAUNCH = re.compile(r"Launch(?:Cooperative)?Kernel|GraphLaunch")
 _SYNC = re.compile(r"Synchronize|^(?:cuda|hip)Memcpy(?:2D|3D)?$|^cuMemcpy(?!.*Async)")
@@ -58,8 +59,9 @@ class Events(NamedTuple):
         order = np.argsort(start, kind="stable")
         if len(rows) and np.any(start[order[1:]] == start[order[:-1]]):
             order = np.lexsort((rows["order"], start))
-        flags = rows["flags"][order]
-        fields = {field: rows[field][order] for field in cls._fields[:8]}
+        rows = taken(rows, order)
+        flags = rows["flags"]
+        fields = {field: rows[field].copy() for field in cls._fields[:8]}
         return cls(**fields, launched=(flags & _LAUNCHED) != 0, in_graph=(flags & _GRAPHED) != 0)
 
     def take(self, chosen: slice | NDArray[Any]) -> Events:
@@ -134,9 +136,10 @@ class Timeline:
         if not self._wanted.all():
             kept = self._wanted[gpu["track"]]
             self.other_devices += int(len(gpu) - np.count_nonzero(kept))
-            gpu = gpu[kept]
-        calls = calls[np.lexsort((calls["start"], calls["correlation"]))]
-        calls = calls[np.concatenate([[True], np.diff(calls["correlation"]) != 0])] if len(calls) else calls
+            gpu = taken(gpu, kept)
+        calls = taken(calls, np.lexsort((calls["start"], calls["correlation"])))
+        if len(calls):
+            calls = taken(calls, np.concatenate([[True], np.diff(calls["correlation"]) != 0]))
         at = np.searchsorted(calls["correlation"], gpu["correlation"])
         at = np.minimum(at, max(0, len(calls) - 1))
         known = calls["correlation"][at] == gpu["correlation"] if len(calls) else np.zeros(len(gpu), bool)
@@ -146,7 +149,7 @@ class Timeline:
             self.start = min(self.start, int(events["start"].min()))
             self.end = max(self.end, int(events["end"].max()))
         self.events.append(events, self._bucket(events["start"]))
-        syncs = calls[kinds.sync[calls["name"]]] if len(calls) else calls
+        syncs = taken(calls, kinds.sync[calls["name"]]) if len(calls) else calls
         self.syncs.append(syncs, self._bucket(syncs["start"]))
 
     def _bucket(self, start: Ints) -> NDArray[np.int64]:
