@@ -6,7 +6,7 @@ import gzip
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HEADER = {
     "schemaVersion": 1,
@@ -48,11 +48,17 @@ class Trace:
         self.add(category, name, start, duration, stream, queued=0, device=0, stream=stream, correlation=correlation)
 
     def launch(
-        self, called: float, kernels: Sequence[tuple[str, float, float]], *, call_us: float = 5.0, stream: int = 7
+        self,
+        called: float,
+        kernels: Sequence[tuple[str, float, float]],
+        *,
+        call_us: float = 5.0,
+        stream: int = 7,
+        api: str = "cuda",
     ) -> None:
         """One call and the kernels (name, start, duration) it starts; several make it a graph."""
         self._correlation += 1
-        name = "cudaGraphLaunch" if len(kernels) > 1 else "cudaLaunchKernel"
+        name = f"{api}GraphLaunch" if len(kernels) > 1 else f"{api}LaunchKernel"
         self.call(name, called, call_us, self._correlation)
         for kernel, start, duration in kernels:
             self.gpu(kernel, start, duration, self._correlation, stream)
@@ -101,4 +107,31 @@ def decode(
             kernels.append((name, now, duration))
             now += duration + 5
         trace.launch(start - 45, kernels)
+    return trace
+
+
+class Phase(NamedTuple):
+    """One forward: its label, its kernels (name, us), and in how many graphs they are launched; 0 = one by one."""
+
+    label: str | None
+    kernels: list[tuple[str, float]]
+    graphs: int = 1
+
+
+def serve(phases: Sequence[Phase], api: str = "cuda") -> Trace:
+    """The phases one after the other, a us between kernels and 30 us between phases; calls come before the work."""
+    trace = Trace()
+    now = 1000.0
+    for phase in phases:
+        begun = now - 200
+        if phase.label is not None:
+            trace.label(phase.label, begun, 150)
+        kernels = []
+        for name, us in phase.kernels:
+            kernels.append((name, now, us))
+            now += us + 1
+        size = -(-len(kernels) // phase.graphs) if phase.graphs else 1
+        for number, at in enumerate(range(0, len(kernels), size)):
+            trace.launch(begun + 5 + number, kernels[at : at + size], call_us=0.5, api=api)
+        now += 30
     return trace
