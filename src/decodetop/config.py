@@ -25,6 +25,7 @@ ENVIRONMENT = {
     "quiet": "DECODETOP_QUIET",
     "mouse": "DECODETOP_MOUSE",
     "api_key_file": "DECODETOP_API_KEY_FILE",
+    "server_log": "DECODETOP_SERVER_LOG",
 }
 """Setting -> environment variable. The key itself comes from DECODETOP_API_KEY or from the file, never from argv."""
 
@@ -67,7 +68,8 @@ class _Opened(msgspec.Struct):
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What is in force. `origin[field]` is `default`, a file's path, a variable's name or `command line`; of the
-    investigation also `opened`. `follow` = agents' plans to show instead of those found.
+    investigation also `opened`. `follow` = agents' plans to show instead of those found; `server_log` = the
+    log of the first endpoint, or of the only server.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -78,6 +80,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     quiet: bool = False
     mouse: bool = False
     api_key_file: Path | None = None
+    server_log: Path | None = None
     follow: tuple[Path, ...] = ()
     keys: dict[str, str] = {}
     config_path: Path | None = None
@@ -95,6 +98,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     quiet: bool = False
     mouse: bool = False
     api_key_file: str | None = None
+    server_log: str | None = None
     follow: list[str] = []
     keys: dict[str, str] = {}
 
@@ -172,7 +176,7 @@ def _resolve(values: dict[str, Any], origin: dict[str, str]) -> Settings:
     values = dict(values)
     if "endpoints" in values:
         values["endpoints"] = tuple(_endpoint(text, origin["endpoints"]) for text in values["endpoints"])
-    for field in ("investigation", "api_key_file"):
+    for field in ("investigation", "api_key_file", "server_log"):
         if values.get(field) is not None:
             values[field] = _path(values[field], f"{field} ({origin[field]})")
     if "follow" in values:

@@ -101,6 +101,60 @@ def test_data_parallel_ranks_are_put_together() -> None:
     assert log.at(0) == DecodeLine(running=3, queued=2, kv_usage=0.1, tok_s=100.0)
 
 
+VLLM = "(APIServer pid=7) INFO 11-30 08:19:37 [loggers.py:257] "
+VLLM_LINES = [
+    (
+        VLLM + "Engine 000: Avg prompt throughput: 12.5 tokens/s, Avg generation throughput: 241.2 tokens/s, "
+        "Running: 4 reqs, Waiting: 1 reqs, GPU KV cache usage: 5.5%, Prefix cache hit rate: 31.0%",
+        DecodeLine(running=4, queued=1, kv_usage=0.055, tok_s=241.2, prompt_tok_s=12.5),
+    ),
+    (
+        VLLM + "Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 9.0 tokens/s, "
+        "Running: 2 reqs, Waiting: 0 reqs, Deferred: 1 reqs, Preemptions: 3, XPU KV cache usage: 1.0%, "
+        "Prefix cache hit rate: 0.0%, External prefix cache hit rate: 0.0%",
+        DecodeLine(running=2, queued=0, kv_usage=0.01, tok_s=9.0, prompt_tok_s=0.0),
+    ),
+    (
+        "INFO 11-30 08:19:37 metrics.py:345] Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 20.5 "
+        "tokens/s, Running: 3 reqs, Swapped: 0 reqs, Pending: 2 reqs, GPU KV cache usage: 2.0%, "
+        "CPU KV cache usage: 0.0%.",
+        DecodeLine(running=3, queued=2, kv_usage=0.02, tok_s=20.5, prompt_tok_s=1.0),
+    ),
+    (
+        VLLM + "2 Engines Aggregated: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 50.0 tokens/s, "
+        "Running: 8 reqs, Waiting: 0 reqs, GPU KV cache usage: 3.0%, Prefix cache hit rate: 0.0%",
+        DecodeLine(running=8, queued=0, kv_usage=0.03, tok_s=50.0, prompt_tok_s=0.0),
+    ),
+]
+
+
+@pytest.mark.parametrize(("line", "seen"), VLLM_LINES)
+def test_vllm_s_stat_lines_of_all_versions(line: str, seen: DecodeLine) -> None:
+    log = DecodeLog()
+    log.feed(f"{line}\n", 0)
+    assert log.at(0) == seen
+    assert log.at(16 * SECOND_NS) is None, "silence is idle, and the last figures are not of now"
+
+
+def test_vllm_s_engines_are_put_together_and_their_speculation_is_read() -> None:
+    log = DecodeLog()
+    line, seen = VLLM_LINES[0]
+    spec = f"{VLLM}SpecDecoding metrics: Mean acceptance length: 2.75, Accepted throughput: 9.0 tokens/s"
+    log.feed(f"{line}\n{spec}\n", 0)
+    one = log.at(0)
+    assert one is not None and (one.accept_length, one.tok_s) == (2.75, seen.tok_s)
+    log.feed(f"{line.replace('Engine 000', 'Engine 001')}\n", 0)
+    assert log.at(0) == DecodeLine(running=8, queued=2, kv_usage=0.055, tok_s=482.4, prompt_tok_s=25.0)
+
+
+def test_a_rank_that_does_not_say_makes_the_sum_unknown() -> None:
+    log = DecodeLog()
+    for rank, queue in ((0, ", #queue-req: 1"), (1, "")):
+        log.feed(f"[DP{rank}] Decode batch, #running-req: 2{queue}\n", 0)
+    seen = log.at(0)
+    assert seen is not None and (seen.running, seen.queued) == (4, None)
+
+
 def test_a_recorded_log() -> None:
     log = DecodeLog()
     log.feed(read("sglang_ngram_graph", "stat_lines.log").decode(), 0)
@@ -190,6 +244,25 @@ async def test_vllm_s_log_tells_what_its_http_does_not(make_probe: Make, tmp_pat
         (server,) = (await probe.read()).servers
     assert (server.attention_backend, server.cuda_graph, server.cuda_graph_max_batch) == ("FLASH_ATTN", True, 64)
     assert (server.weights_dtype, "cuda_graph" in server.reasons) == ("bf16", False)
+
+
+async def test_vllm_without_metrics_is_read_by_the_log_that_was_named(
+    make_probe: Make, clock: ManualClock, tmp_path: Path
+) -> None:
+    path = tmp_path / "vllm.log"
+    path.write_text("")
+    answers = recorded("vllm_tp1_graph")
+    answers.pop("/metrics", None)
+    async with EngineReplay(answers) as replay:
+        probe = make_probe(replay.endpoint, log=path)
+        (server,) = (await probe.read()).servers
+        assert (server.status, server.running) == ("up", None)
+        path.write_text(f"{VLLM_LINES[0][0]}\n")
+        await clock.advance(1.0)
+        (server,) = (await probe.read()).servers
+    assert (server.running, server.queued, server.kv_usage) == (4, 1, 0.055)
+    assert (server.generated_tok_s, server.prompt_tok_s) == (241.2, 12.5)
+    assert "its log does not say" in server.reasons["itl"]
 
 
 async def test_a_log_that_can_t_be_read_is_no_fault(make_probe: Make, tmp_path: Path) -> None:

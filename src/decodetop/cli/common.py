@@ -24,6 +24,7 @@ _COMMON: dict[str, dict[str, Any]] = {
     "--endpoint": {"dest": "endpoints", "action": "append", "metavar": "URL", "help": "a server (repeatable)"},
     "--investigation": {"metavar": "DIR", "help": "folder of the checklist, runs and captures"},
     "--readonly": {"action": "store_const", "const": True, "help": "never touch server, service or GPU"},
+    "--server-log": {"metavar": "FILE", "help": "its log, where metrics are off and its output is no file"},
     "--theme": {"metavar": "NAME", "help": "night, paper, okabe, mono, ansi, or your own"},
     "--config": {"metavar": "FILE", "help": "settings file (TOML)"},
 }

@@ -57,7 +57,8 @@ async def _preflight(settings: Settings, *, generate: bool, as_json: bool) -> in
     """1 when a check is bad, or no server was found."""
     clock = SystemClock()
     key = api_key(settings)
-    probes: list[Probe] = [ServerProbe(clock, endpoints=settings.endpoints, api_key=key), GpuProbe(clock)]
+    server_probe = ServerProbe(clock, endpoints=settings.endpoints, api_key=key, log=settings.server_log)
+    probes: list[Probe] = [server_probe, GpuProbe(clock)]
     state = await watch(Engine(new_header(clock), clock, probes), clock, LOOK_S, ready=_both_seen)
     reading = state.last("server", ServerReading)
     server = reading and (reading.current_server or next(iter(reading.servers), None))
@@ -86,7 +87,7 @@ def _both_seen(state: State) -> bool:
 
 async def _look(settings: Settings) -> State:
     clock = SystemClock()
-    probe = ServerProbe(clock, endpoints=settings.endpoints, api_key=api_key(settings))
+    probe = ServerProbe(clock, endpoints=settings.endpoints, api_key=api_key(settings), log=settings.server_log)
     return await watch(Engine(new_header(clock), clock, [probe]), clock, LOOK_S, ready=_seen)
 
 

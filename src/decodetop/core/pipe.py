@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import shlex
 import signal
-from collections.abc import Callable
 
 import msgspec
 
+from decodetop.core.child import ends_with_us
 from decodetop.core.sample import Command, Failure, Header, Notice, Sample
 from decodetop.core.source import Sink
 from decodetop.core.tape import LINE_MAX_BYTES, Codec
@@ -18,8 +17,6 @@ from decodetop.errors import DataError, UsageError
 
 STOP_S = 2.0
 _EXAMPLE = "try --from 'ssh box decodetop stream'"
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
 
 
 class PipeSource:
@@ -65,7 +62,7 @@ class PipeSource:
                 stderr=asyncio.subprocess.PIPE,
                 limit=LINE_MAX_BYTES,
                 start_new_session=True,
-                preexec_fn=_ends_with_us(),
+                preexec_fn=ends_with_us(),
             )
         except OSError as error:
             raise DataError(f"--from: can't run {self._argv[0]}: {error.strerror}") from error
@@ -133,15 +130,3 @@ class PipeSource:
             except TimeoutError:
                 continue
             return
-
-
-def _ends_with_us() -> Callable[[], None]:
-    """For the child, before its program: the kernel ends it should we be killed, however little it writes."""
-    parent = os.getpid()
-
-    def ask() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # killed already
-            os._exit(1)
-
-    return ask

@@ -55,9 +55,11 @@ def _process(server: Server) -> Check:
 
 
 def _unit(server: Server) -> Check:
-    """A unit whose process runs is active; who has none was started otherwise."""
+    """As systemd says; where it can't be asked, a unit whose process runs is active."""
     if server.unit is None:
         return _check("unit", None, server.reasons.get("unit", "none known"))
+    if server.unit_state is not None:
+        return _check("unit", server.unit_state == "active", f"{server.unit} is {server.unit_state}")
     return _check("unit", server.status != "down", f"{server.unit}, its process runs in it")
 
 

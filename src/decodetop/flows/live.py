@@ -46,7 +46,7 @@ class WatchedProcess(NamedTuple):
 def build_live(settings: Settings, clock: Clock) -> Engine:
     """The engine for this box. Raises ConfigError for a key file that can't be read."""
     key = api_key(settings)
-    server = ServerProbe(clock, endpoints=settings.endpoints, api_key=key)
+    server = ServerProbe(clock, endpoints=settings.endpoints, api_key=key, log=settings.server_log)
     probes = (
         FollowProbe(follower(settings.follow), clock),
         InvestigationsProbe(investigations_root(), settings.investigation),

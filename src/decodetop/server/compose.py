@@ -27,7 +27,7 @@ _LIVE = (
     "scrape_ms",
 )
 _GAUGES = ("running", "queued", "retracted", "kv_usage")
-_PROCESS = ("root_pid", "started_wall_ns", "unit", "gpu_indices", "gpu_uuids")
+_PROCESS = ("root_pid", "started_wall_ns", "unit", "unit_state", "gpu_indices", "gpu_uuids")
 
 STILL_S = 3.0
 """So long without a token, a gauge that is renewed with the tokens says nothing about now."""
@@ -38,8 +38,10 @@ ELSEWHERE = "it runs on another host"
 NO_PROCESS = "no process of this box is known to be it"
 
 
-def placed(endpoint: str, engine: Engine, local: bool, found: Found | None) -> Server:
-    """What the box says of it."""
+def placed(
+    endpoint: str, engine: Engine, local: bool, found: Found | None, unit_state: tuple[str | None, str]
+) -> Server:
+    """What the box says of it. `unit_state`: systemd's word, or None and why."""
     if found is None:
         why = NO_PROCESS if local else ELSEWHERE
         return Server(endpoint=endpoint, engine=engine, local=local, reasons=dict.fromkeys(_PROCESS, why))
@@ -50,11 +52,12 @@ def placed(endpoint: str, engine: Engine, local: bool, found: Found | None) -> S
         root_pid=found.root_pid,
         started_wall_ns=found.started_wall_ns,
         unit=found.unit,
+        unit_state=None if found.unit is None else unit_state[0],
         gpu_indices=found.gpu_indices,
         gpu_uuids=found.gpu_uuids,
         processes=found.processes,
         command=found.command,
-        reasons=dict(found.reasons),
+        reasons={"unit_state": unit_state[1] if found.unit else found.reasons.get("unit", "no unit")} | found.reasons,
     )
 
 
@@ -88,7 +91,7 @@ def with_look(server: Server, look: Look, rates: Rates | None, scrape_ms: float)
         context_length=server.context_length or look.context_length,
         prefix_hit_rate=seen.prefix_hit_rate,
         generated_tok_s=look.tok_s if rates is None else seen.generated_tok_s,
-        prompt_tok_s=seen.prompt_tok_s,
+        prompt_tok_s=look.prompt_tok_s if rates is None else seen.prompt_tok_s,
         ttft=seen.ttft,
         itl=seen.itl,
         accept_length=accept,

@@ -48,6 +48,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     gpu_indices: tuple[int, ...] | None = None
     gpu_uuids: tuple[str, ...] | None = None
     unit: str | None = None
+    unit_of_user: bool = False
     log: Path | None = None
     reasons: dict[str, str] = {}
 
@@ -138,6 +139,7 @@ def _describe(root: Root, proc: Proc, processes: Iterable[Process]) -> Found:
         port = published_port(processes, port) or port
         address = "127.0.0.1"
     learn(root.process.argv)
+    unit, of_user = _unit(root.pid, proc, reasons)
     indices, uuids = _devices(root.pid, proc, reasons)
     return Found(
         engine=root.engine,
@@ -150,7 +152,8 @@ def _describe(root: Root, proc: Proc, processes: Iterable[Process]) -> Found:
         flags=flags,
         gpu_indices=indices,
         gpu_uuids=uuids,
-        unit=_unit(root.pid, proc, reasons),
+        unit=unit,
+        unit_of_user=of_user,
         log=_log(root.pid, proc),
         reasons=reasons,
     )
@@ -211,19 +214,20 @@ def _log(pid: int, proc: Proc) -> Path | None:
         return None
 
 
-def _unit(pid: int, proc: Proc, reasons: dict[str, str]) -> str | None:
-    """The systemd unit by the process's cgroup; None (and why) when it was started by hand or in a container."""
+def _unit(pid: int, proc: Proc, reasons: dict[str, str]) -> tuple[str | None, bool]:
+    """The systemd unit by the process's cgroup, and whether a user's own manager runs it; None (and why) when it was
+    started by hand or in a container."""
     try:
         text = proc.cgroup(pid)
     except OSError:
         reasons["unit"] = "its cgroup can't be read"
-        return None
+        return None, False
     parts = [part for line in text.splitlines() for part in line.rpartition(":")[2].split("/") if part]
     units = [part for part in parts if part.endswith(".service") and not part.startswith("user@")]
     if any(re.match(r"(docker|cri-containerd|libpod|crio)[-:]|kubepods", part) for part in parts) or "docker" in parts:
         reasons["unit"] = "in a container"
-        return None
+        return None, False
     if not units:
         reasons["unit"] = "started by hand, by no unit"
-        return None
-    return units[-1]
+        return None, False
+    return units[-1], any(part.startswith("user@") for part in parts)

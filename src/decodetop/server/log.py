@@ -1,4 +1,4 @@
-"""What a server's log says that its HTTP does not: SGLang's decode lines, vLLM's start-up. Text to figures. Pure.
+"""What a server's log says that its HTTP does not: decode lines of SGLang and vLLM, vLLM's start-up. Pure.
 
 Versions order and punctuate the lines differently, so they are read as key/value pairs. Nothing else of a log is
 kept: SGLang's `server_args=` line holds keys.
@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from decodetop.core.clock import SECOND_NS
 
 FRESH_S = 15.0
-"""SGLang writes a line every 40 decode steps (`--decode-log-interval`): 10 s for steps of 250 ms."""
+"""SGLang writes a line every 40 decode steps (`--decode-log-interval`): 10 s for steps of 250 ms. vLLM one each 10 s
+(`VLLM_LOG_STATS_INTERVAL`), none while idle."""
 
 _STATS = re.compile(r"(?P<kind>Decode|Prefill) batch(?: \[\d+\])?[.,] (?P<pairs>.*)")
+_VLLM = re.compile(r"\b(?P<who>Engine \d+|\d+ Engines Aggregated): (?P<pairs>(?:Avg prompt|Avg generation) .*)")
+_VLLM_SPEC = re.compile(r"\bSpecDecoding metrics: (?P<pairs>.*)")
+_VLLM_V0 = re.compile(r"\bmetrics\.py:\d+\] (?P<pairs>Avg prompt throughput: .*)")
+_VLLM_PAIR = re.compile(r"([A-Za-z][\w .]*?): (-?\d+(?:\.\d+)?)(?: ?(?:tokens/s|reqs|%))?(?=[,.]? |[,.]?\s*$)")
 _RANK = re.compile(r"\bDP\d+")
 _PAIR = re.compile(r"(#?[A-Za-z][\w .()/%-]*?): (-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?=,|\s*$)")
 
@@ -29,6 +35,7 @@ class DecodeLine(msgspec.Struct, frozen=True, kw_only=True):
     kv_usage: float | None = None
     accept_length: float | None = None
     tok_s: float | None = None
+    prompt_tok_s: float | None = None
 
 
 class DecodeLog:
@@ -45,6 +52,7 @@ class DecodeLog:
         for line in lines:
             found = _STATS.search(line)
             if found is None:
+                self._vllm(line, t_ns)
                 continue
             rank = _RANK.search(line[: found.start()])
             key = rank[0] if rank else ""
@@ -54,6 +62,19 @@ class DecodeLog:
             else:
                 self._steady.discard(key)
 
+    def _vllm(self, line: str, t_ns: int) -> None:
+        """Accept lengths stand in a line of their own, after the engine's."""
+        if (spec := _VLLM_SPEC.search(line)) is not None:
+            accepted = _vllm_values(spec["pairs"]).get("Mean acceptance length")
+            newest = max(self._last, key=lambda key: self._last[key][1], default=None)
+            if newest is not None and accepted is not None:
+                seen, when_ns = self._last[newest]
+                self._last[newest] = msgspec.structs.replace(seen, accept_length=accepted), when_ns
+        elif (found := _VLLM.search(line)) is not None:
+            self._last[found["who"]] = vllm_line(found["pairs"]), t_ns
+        elif (found := _VLLM_V0.search(line)) is not None:
+            self._last[""] = vllm_line(found["pairs"]), t_ns
+
     def at(self, now_ns: int) -> DecodeLine | None:
         """None when no line is younger than `FRESH_S`."""
         fresh = [line for line, t_ns in self._last.values() if now_ns - t_ns <= FRESH_S * SECOND_NS]
@@ -61,11 +82,21 @@ class DecodeLog:
             return fresh[0] if fresh else None
         usages = [line.kv_usage for line in fresh if line.kv_usage is not None]
         return DecodeLine(
-            running=sum(line.running or 0 for line in fresh),
-            queued=sum(line.queued or 0 for line in fresh),
+            running=_sum(line.running for line in fresh),
+            queued=_sum(line.queued for line in fresh),
             kv_usage=sum(usages) / len(usages) if usages else None,
-            tok_s=sum(line.tok_s or 0.0 for line in fresh),
+            tok_s=_sum(line.tok_s for line in fresh),
+            prompt_tok_s=_sum(line.prompt_tok_s for line in fresh),
         )
+
+
+Count = TypeVar("Count", int, float)
+
+
+def _sum(values: Iterable[Count | None]) -> Count | None:
+    """Over the ranks; unknown when a rank's share is."""
+    known = list(values)
+    return None if None in known else sum(value for value in known if value is not None)
 
 
 def decode_line(pairs: str, *, steady: bool) -> DecodeLine:
@@ -79,6 +110,30 @@ def decode_line(pairs: str, *, steady: bool) -> DecodeLine:
         accept_length=values.get("accept len"),
         tok_s=values.get("gen throughput (token/s)") if steady else None,
     )
+
+
+def vllm_line(pairs: str) -> DecodeLine:
+    """From `Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 241.2 tokens/s, Running: 4 reqs, ...`.
+
+    The throughputs are means over the engine's interval. V0 calls the queue `Pending`.
+    """
+    values = _vllm_values(pairs)
+    running, queued = values.get("Running"), _first(values, ("Waiting", "Pending"))
+    # the device before the words is a variable of vLLM's
+    usage = next(
+        (value for name, value in values.items() if name.endswith(" KV cache usage") and "CPU" not in name), None
+    )
+    return DecodeLine(
+        running=None if running is None else int(running),
+        queued=None if queued is None else int(queued),
+        kv_usage=None if usage is None else usage / 100,
+        tok_s=values.get("Avg generation throughput"),
+        prompt_tok_s=values.get("Avg prompt throughput"),
+    )
+
+
+def _vllm_values(pairs: str) -> dict[str, float]:
+    return {name.strip(): float(text) for name, text in _VLLM_PAIR.findall(pairs)}
 
 
 class StartUp(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from decodetop.core.clock import SECOND_NS, Clock, Late, within
@@ -34,7 +35,8 @@ NOT_A_SERVER_S = 300.0
 
 
 class ServerProbe:
-    """`endpoints` are asked in any case, with `api_key`; the box is searched too unless `discover` is off.
+    """`endpoints` are asked in any case, with `api_key`; the box is searched too unless `discover` is off. `log` is
+    the file a server without metrics writes to, where its standard output or its unit's journal is not it.
 
     When no process is seen, the engines' usual ports are tried on loopback (a container shows its port only).
     """
@@ -52,17 +54,19 @@ class ServerProbe:
         discover: bool = True,
         usual_ports: bool = True,
         proc: Proc | None = None,
+        log: Path | None = None,
     ) -> None:
         self._clock = clock
         self._key = api_key
+        self._log = log
         self._named = tuple(dict.fromkeys(endpoints))
         self._discover = discover
         self._usual_ports = usual_ports
         self._proc = proc or Proc()
         self._thread = CallThread("decodetop-processes")
+        self._scan = Scan()
         self._watches = {endpoint: self._watch(endpoint, explicit=True) for endpoint in self._named}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._scan = Scan()
         self._scan_task: asyncio.Task[None] | None = None
         self._scan_due_ns = 0
         self._not_servers: dict[str, int] = {}
@@ -120,7 +124,12 @@ class ServerProbe:
         self._thread.close()
 
     def _watch(self, endpoint: str, *, explicit: bool) -> Watch:
-        return Watch(endpoint, self._clock, self._thread, explicit=explicit, api_key=self._key)
+        log = self._log if self._has_the_log(endpoint) else None
+        return Watch(endpoint, self._clock, self._thread, explicit=explicit, api_key=self._key, log=log)
+
+    def _has_the_log(self, endpoint: str) -> bool:
+        """The log that was named is the first named server's, else that of the only one there is."""
+        return endpoint == self._named[0] if self._named else len(self._scan.found) <= 1
 
     async def _wait(self) -> None:
         fresh = any(not watch.asked for watch in self._watches.values())

@@ -82,7 +82,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     `generated_tok_s` is live (never a frozen gauge). `accept_length` includes the bonus token.
     None without a reason: `speculative_algorithm` = off, `quantization` = none, `retracted` = the engine has no such.
     `retracted`: requests that had begun and were put off for want of KV (SGLang).
-    `kv_usage` is 0..1 of `kv_capacity_tokens`. `local` = it runs on this box, so this box's GPUs are its own.
+    `kv_usage` is 0..1 of `kv_capacity_tokens`. `unit_state` is systemd's word (`active`,
+    `failed`, ...). `local` = it runs on this box, so this box's GPUs are its own.
     """
 
     endpoint: str
@@ -96,6 +97,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     root_pid: int | None = None
     started_wall_ns: int | None = None
     unit: str | None = None
+    unit_state: str | None = None
     gpu_indices: tuple[int, ...] | None = None
     gpu_uuids: tuple[str, ...] | None = None
     processes: tuple[ServerProcess, ...] = ()

@@ -70,6 +70,13 @@ def summary(server: Server) -> str:
     return "  ".join([*parts, parallel_on]).rstrip()
 
 
+def unit(server: Server) -> str:
+    """`sglang.service`, with systemd's word when that is not `active`."""
+    if server.unit is None:
+        return UNKNOWN
+    return server.unit if server.unit_state in (None, "active") else f"{server.unit}, {server.unit_state}"
+
+
 def gpus(server: Server) -> str:
     """`gpu 0,1`; `another host`; unknown when CUDA_VISIBLE_DEVICES does not say."""
     if not server.local:
@@ -208,7 +215,7 @@ def _facts(server: Server) -> Iterable[tuple[str, str]]:
     yield "KV dtype", server.kv_dtype or UNKNOWN
     yield "parallel", " ".join(word for word in (parallel(server), f"on {gpus(server)}") if word != f"on {UNKNOWN}")
     yield "context", f"{number(server.context_length)} tokens" if server.context_length else UNKNOWN
-    yield "unit", server.unit or UNKNOWN
+    yield "unit", unit(server)
     yield "process", number_plain(server.root_pid)
     yield "command", command(server)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -15,10 +16,11 @@ from decodetop.server.client import NoAnswer, SafeClient
 from decodetop.server.compose import NOT_ASKED, explained, failed, placed, with_facts, with_look
 from decodetop.server.discover import Found
 from decodetop.server.engines import sglang, vllm
-from decodetop.server.engines.adapter import Adapter, Facts, Look, unlearnt
+from decodetop.server.engines.adapter import Adapter, Facts, Look, look_by_log, unlearnt
 from decodetop.server.engines.identify import NeedsKey, adapter_of, identify
+from decodetop.server.journal import Journal, Unit, unit_state
 from decodetop.server.log import DecodeLog, start_up
-from decodetop.server.logfile import LogFile
+from decodetop.server.logfile import FILE_S, FileLog, ServerLog
 from decodetop.server.modelfile import completed, declared
 from decodetop.server.rates import History, Tally
 from decodetop.server.reading import Engine, Server
@@ -28,7 +30,8 @@ T = TypeVar("T")
 FACTS_S = 60.0
 """How often what changes with a restart only is asked again."""
 INCOMPLETE_S = 10.0
-FILE_S = 1.0
+LOGGED: Mapping[Engine, str] = {"sglang": sglang.NO_METRICS, "vllm": vllm.NO_STATS}
+"""Engines whose log has decode lines, and why it may be needed."""
 UNLEARNT = unlearnt(NOT_ASKED)
 BEHIND_KEY = unlearnt("told to those with a key only")
 BY_COMMAND_LINE: dict[Engine, Callable[[Mapping[str, str]], Facts]] = {
@@ -36,6 +39,8 @@ BY_COMMAND_LINE: dict[Engine, Callable[[Mapping[str, str]], Facts]] = {
     "vllm": vllm.facts_of,
 }
 """What is known of a server that wants a key, when its process can be seen."""
+UNIT_S = 10.0
+"""How often systemd is asked for the state of a server's unit."""
 KEY_S = 10.0
 """How often a server that wants a key is asked whether it still does."""
 
@@ -44,9 +49,16 @@ class Watch:
     """`server` is what is known now; `poll` renews it and never raises for what the server does."""
 
     def __init__(
-        self, endpoint: str, clock: Clock, thread: CallThread, *, explicit: bool, api_key: str | None = None
+        self,
+        endpoint: str,
+        clock: Clock,
+        thread: CallThread,
+        *,
+        explicit: bool,
+        api_key: str | None = None,
+        log: Path | None = None,
     ) -> None:
-        """`explicit`: named by the operator. The key is sent to such an endpoint only."""
+        """`explicit`: named by the operator. The key is sent to such an endpoint only. `log`: named for it."""
         self.endpoint = endpoint
         self.explicit = explicit
         self.found: Found | None = None
@@ -66,8 +78,14 @@ class Watch:
         self._key_due_ns = 0
         self._wants_key: NeedsKey | None = None
         self._history = History()
-        self._log: LogFile | None = None
+        self._named_log = None if log is None else FileLog(log, clock, thread)
+        self._log: ServerLog | None = self._named_log
         self._decode_log = DecodeLog()
+        self._unit: Unit | None = None
+        self._unit_task: asyncio.Task[tuple[str | None, str]] | None = None
+        self._unit_due_ns = 0
+        self._unit_said: tuple[str | None, str] = None, NOT_ASKED
+        self._retired: list[ServerLog] = []
 
     def place(self, found: Found | None, local: bool) -> None:
         """What the last look at the box said. Another process at this address is another server."""
@@ -82,12 +100,29 @@ class Watch:
                 self._forget()
                 self.server = Server(endpoint=self.endpoint, status_message=NOT_ASKED)
                 self.asked = False
-        if found is not None and (was is None or was.log != found.log):
-            self._log = None if found.log is None else LogFile(found.log)
-            self._decode_log = DecodeLog()
+        if found is not None and (was is None or (was.log, was.root_pid) != (found.log, found.root_pid)):
+            self._follow_log(found)
+
+    def _follow_log(self, found: Found) -> None:
+        """The file that was named, else its standard output, else its unit's journal."""
+        if self._log is not None and self._log is not self._named_log:
+            self._retired.append(self._log)
+        self._decode_log = DecodeLog()
+        unit = None if found.unit is None else Unit(name=found.unit, of_user=found.unit_of_user)
+        if unit != self._unit:
+            self._unit, self._unit_due_ns, self._unit_said = unit, 0, (None, NOT_ASKED)
+        if self._named_log is not None:
+            self._log = self._named_log
+        elif found.log is not None:
+            self._log = FileLog(found.log, self._clock, self._thread)
+        else:
+            self._log = None if unit is None else Journal(unit, found.started_wall_ns / SECOND_NS, self._clock)
 
     async def poll(self) -> None:
         async with self._lock:
+            self._ask_unit()
+            while self._retired:
+                await self._retired.pop().close()
             try:
                 await self._poll()
             except NoAnswer as no:
@@ -96,9 +131,14 @@ class Watch:
             self.asked = True
 
     async def close(self) -> None:
-        if self._facts_task is not None:
-            self._facts_task.cancel()
-            await asyncio.wait({self._facts_task})
+        tasks = {task for task in (self._facts_task, self._unit_task) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        for log in (*self._retired, self._log):
+            if log is not None:
+                await log.close()
         await self._client.close()
 
     async def _poll(self) -> None:
@@ -108,14 +148,43 @@ class Watch:
             assert self._wants_key is not None
             raise self._wants_key
         started_ns = self._clock.now_ns()
-        look = await self._adapter.look(partial(self._client.get, self._adapter.engine), self._facts)
+        look = await self._looked(self._adapter)
         took_ms = (self._clock.now_ns() - started_ns) / SECOND_NS * 1000
-        if look.counters is None and self._adapter.engine == "sglang" and self._log is not None:
-            self._decode_log.feed(await self._read(self._log.grown) or "", self._clock.now_ns())
-            look = sglang.look_by_log(self._decode_log.at(self._clock.now_ns()))
         self._take(look, took_ms)
         if self._wants_key is None and self._clock.now_ns() >= self._facts_due_ns:
             self._learn_later()
+
+    async def _looked(self, adapter: Adapter) -> Look:
+        """By its metrics; by its log where there are none. A server that answers and has neither raises NoAnswer."""
+        refused: NoAnswer | None = None
+        without = LOGGED.get(adapter.engine)
+        try:
+            look = await adapter.look(partial(self._client.get, adapter.engine), self._facts)
+        except NoAnswer as no:
+            if no.status != "up" or without is None:
+                raise
+            refused, without = no, no.message
+        else:
+            if without is None or (look.counters is not None and look.running is not None):
+                return look
+        if self._log is not None:
+            self._decode_log.feed(await self._log.grown(), self._clock.now_ns())
+            line = self._decode_log.at(self._clock.now_ns())
+            if line is not None or (refused is None and look.counters is None):
+                return look_by_log(line, without)
+        if refused is not None:
+            raise refused
+        return look
+
+    def _ask_unit(self) -> None:
+        """systemd may be slow: what it said last is what is known."""
+        if self._unit_task is not None:
+            if not self._unit_task.done():
+                return
+            self._unit_said, self._unit_task = self._unit_task.result(), None
+        if self._unit is not None and self._clock.now_ns() >= self._unit_due_ns:
+            self._unit_due_ns = self._clock.now_ns() + int(UNIT_S * SECOND_NS)
+            self._unit_task = asyncio.ensure_future(unit_state(self._unit, self._clock))
 
     def _due_to_meet(self) -> bool:
         if self._wants_key is not None:
@@ -159,9 +228,8 @@ class Watch:
     async def _completed(self, adapter: Adapter, facts: Facts, found: Found) -> Facts:
         """With what the box's files say: vLLM's start-up log, and the model's own configuration."""
         if adapter.engine == "vllm" and self._log is not None:
-            head = await self._read(self._log.head)
             pids = [process.pid for process in found.processes]
-            facts = vllm.started(facts, start_up(head or "", pids))
+            facts = vllm.started(facts, start_up(await self._log.head(), pids))
         model = facts.model
         seen = None if model is None else await self._read(lambda: declared(model))
         return facts if seen is None else completed(facts, seen)
@@ -212,7 +280,10 @@ class Watch:
                 waits = f"process {self.found.root_pid} runs, its port is not open yet"
                 status, message = "starting", self.found.reasons.get("endpoint", waits)
             elif self.gone_ns is not None:
+                state, _ = self._unit_said
                 message = "its process has ended"
+                if self._unit is not None and state is not None and state != "active":
+                    message += f"; {self._unit.name} is {state}"
         elif status == "up" and self._wants_key is not None:
             status, message = "needs_key", self._wants_key.message
         # one that is down keeps what was known of it, so that one can see what is down
@@ -225,7 +296,7 @@ class Watch:
         engine: Engine = "unknown" if self._adapter is None else self._adapter.engine
         if self._wants_key is not None and engine == "unknown":
             engine = self._wants_key.engine
-        server = placed(self.endpoint, engine, self._local, self.found)
+        server = placed(self.endpoint, engine, self._local, self.found, self._unit_said)
         telling = () if self._adapter is None else self._adapter.telling
         facts = self._facts if self._wants_key is None else self._asked(engine)
         return with_facts(server, facts, self.found, telling)

@@ -143,7 +143,7 @@ def _settings(state: State, server: Server) -> list[Pair]:
         pair("attention", server.attention_backend or words.UNKNOWN),
         pair("context", words.number(server.context_length), "tokens"),
         pair("up for", words.duration(None if up_ns is None else up_ns / SECOND_NS)),
-        pair("unit", server.unit or words.UNKNOWN),
+        pair("unit", text.unit(server)),
     ]
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from decodetop.server.client import Answer, NoAnswer
 from decodetop.server.flags import whole
+from decodetop.server.log import DecodeLine
 from decodetop.server.metrics import EMPTY, Histogram, Scrape, parse, wanted_names
 from decodetop.server.reading import Counters, Engine
 from decodetop.server.redact import redact_text
@@ -66,7 +67,7 @@ def unlearnt(why: str) -> Facts:
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What one poll saw. `basis` names the counters, so that rates never span two of them.
 
-    `tok_s` is told by a log, for want of counters.
+    `tok_s` and `prompt_tok_s` are told by a log, for want of counters.
     `accept_gauge` is the engine's own last accept length; `itl_per_event` as in `rates.Tally`.
     `gauges_stick`: running, queued and KV use are renewed while tokens flow and keep their last value after.
     """
@@ -87,7 +88,29 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     started_s: float | None = None
     speculating: bool = False
     tok_s: float | None = None
+    prompt_tok_s: float | None = None
     reasons: dict[str, str] = {}
+
+
+_LIVE = "running queued kv_usage prefix_hit_rate generated_tok_s prompt_tok_s ttft itl accept_length counters"
+QUIET = "its log has no new decode line: idle, or quiet"
+
+
+def look_by_log(line: DecodeLine | None, why: str) -> Look:
+    """The live half of a server without metrics (`why`), from its log's newest decode line."""
+    if line is None:
+        return Look(basis="none", reasons=dict.fromkeys(_LIVE.split(), f"{why}; {QUIET}"))
+    return Look(
+        basis="none",
+        running=line.running,
+        queued=line.queued,
+        kv_usage=line.kv_usage,
+        accept_gauge=line.accept_length,
+        speculating=bool(line.accept_length),
+        tok_s=line.tok_s,
+        prompt_tok_s=line.prompt_tok_s,
+        reasons=dict.fromkeys(_LIVE.split(), f"{why}, and its log does not say"),
+    )
 
 
 class Adapter(Protocol):

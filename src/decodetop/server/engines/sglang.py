@@ -34,7 +34,6 @@ from decodetop.server.engines.adapter import (
     whole_of,
 )
 from decodetop.server.flags import requested_flags, shown, whole
-from decodetop.server.log import DecodeLine
 from decodetop.server.metrics import EMPTY, Histogram, Scrape
 from decodetop.server.reading import Counters, Engine
 
@@ -98,7 +97,6 @@ TELLING = (
 )
 
 NO_METRICS = "started without --enable-metrics"
-QUIET = "its log has no new decode line: idle, or quiet"
 NOT_TOLD = "/server_info did not answer"
 
 
@@ -199,22 +197,6 @@ def asked(flags: Mapping[str, str]) -> Facts:
         context_length=whole(flags.get("context_length")),
         max_running=whole(flags.get("max_running_requests")),
         reasons={"cuda_graph_max_batch": "graphs are off"} if off else {},
-    )
-
-
-def look_by_log(line: DecodeLine | None) -> Look:
-    """The live half of a server without metrics, from its log's newest decode line."""
-    if line is None:
-        return Look(basis="none", reasons=dict.fromkeys(_LIVE_FIELDS, f"{NO_METRICS}; {QUIET}"))
-    return Look(
-        basis="none",
-        running=line.running,
-        queued=line.queued,
-        kv_usage=line.kv_usage,
-        accept_gauge=line.accept_length,
-        speculating=bool(line.accept_length),
-        tok_s=line.tok_s,
-        reasons=dict.fromkeys(_LIVE_FIELDS, f"{NO_METRICS}, and its log does not say"),
     )
 
 
