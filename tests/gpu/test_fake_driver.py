@@ -295,3 +295,77 @@ def test_an_xid_is_heard(start: Callable[[list[str]], Child]) -> None:
     child.read()
     child.box.script([*h100s(2), "xid 1 63"])
     assert [one["code"] for one in child.read()["gpus"][1]["xids"]] == [63]
+
+
+def test_mig(start: Callable[[list[str]], Child]) -> None:
+    """Two instances with a gap between; what the driver does not measure while MIG is on is unknown, never 0."""
+    mig = ["gpu 0 mig 1", "gpu 0 mig_places 7", "fault 0 nvmlDeviceGetUtilizationRates 3"]
+    for index, number in ((15, 9), (13, 11)):
+        mig += [f"text {index} uuid MIG-{number}", f"text {index} name NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
+        mig += [f"gpu {index} gpu_instance {number}", f"gpu {index} mem_total {10 * 2**30}"]
+        mig += [f"gpu {index} mem_used {3 * 2**30}", f"gpu {index} mem_reserved 0"]
+    child = start([*h100s(2), *mig, "fault 13 nvmlDeviceGetMemoryInfo_v2 4"])
+    child.read()
+    gpu, plain = child.read()["gpus"]
+    assert (gpu["state"], gpu["mig_enabled"], gpu["utilization_percent"]) == ("ok", True, None)
+    assert gpu["reasons"]["utilization_percent"] == "not measured while MIG is on"
+    assert gpu["memory_used_bytes"] == 60 * 2**30, "the whole card's"
+    first, second = gpu["mig_instances"]
+    assert (first["uuid"], first["gpu_instance"], first["memory_used_bytes"]) == ("MIG-9", 9, 3 * 2**30)
+    assert (second["uuid"], second["gpu_instance"], second["memory_total_bytes"]) == ("MIG-11", 11, None)
+    assert (plain["mig_instances"], plain["reasons"]["mig_instances"]) == (None, "MIG is off")
+    assert plain["utilization_percent"] == 98
+
+
+def test_mig_is_made_while_we_run(start: Callable[[list[str]], Child]) -> None:
+    """Turning it on resets the GPU."""
+    child = start(h100s(1))
+    child.read()
+    child.box.script([*h100s(1), "fault 0 * 15"])
+    assert states(child.read()) == ["lost"]
+    child.box.script([*h100s(1), "gpu 0 mig 1", "gpu 0 mig_places 7", "text 15 uuid MIG-9"])
+    gpu = child.read(20)["gpus"][0]
+    assert (gpu["state"], [one["uuid"] for one in gpu["mig_instances"]]) == ("ok", ["MIG-9"])
+
+
+def test_a_vgpu_guest(start: Callable[[list[str]], Child]) -> None:
+    """The host keeps power, clocks' limits and counters to itself."""
+    hidden = ["nvmlDeviceGetPowerUsage", "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetTemperatureV"]
+    hidden += ["nvmlDeviceGetTemperature", "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetFanSpeed"]
+    guest = ["gpu 0 virtualization 2", "text 0 name NVIDIA L40S-24Q", "gpu 0 gpm_supported 0"]
+    child = start([*h100s(1), *guest, *(f"fault 0 {name} 3" for name in hidden)])
+    child.read()
+    gpu = child.read()["gpus"][0]
+    assert (gpu["state"], gpu["virtualization"], gpu["utilization_percent"]) == ("ok", "vgpu", 98)
+    for field in ("power_w", "power_limit_w", "temperature_c", "energy_j"):
+        assert (gpu[field], gpu["reasons"][field]) == (None, "not available in a vGPU guest"), field
+    asked = child.box.calls()["nvmlDeviceGetPowerUsage"]
+    child.read()
+    assert child.box.calls()["nvmlDeviceGetPowerUsage"] == asked, "asked once and remembered"
+
+
+@pytest.mark.parametrize(
+    ("name", "memory"),
+    [
+        ("NVIDIA GB10", ["fault 0 nvmlDeviceGetMemoryInfo_v2 3", "fault 0 nvmlDeviceGetMemoryInfo 3"]),
+        ("Orin (nvgpu)", ["gpu 0 mem_total 0", "gpu 0 mem_used 0", "gpu 0 mem_reserved 0"]),
+    ],
+)
+def test_unified_memory(start: Callable[[list[str]], Child], name: str, memory: list[str]) -> None:
+    """The host's memory, and what the chip's processes hold; of its made-up PCIe link (gen 1, x1) nothing is shown."""
+    placeholder = ["gpu 0 bus_type 4", "gpu 0 pcie_gen 1", "gpu 0 pcie_width 1"]
+    held = [f"process 0 1 {3 * 2**30}", f"process 0 999999 {2**30}"]
+    child = start([*h100s(1), f"text 0 name {name}", *placeholder, *memory, *held])
+    child.read()
+    gpu = child.read()["gpus"][0]
+    host = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in Path("/proc/meminfo").read_text().splitlines()}
+    assert (gpu["state"], gpu["memory_is_unified"], gpu["memory_total_bytes"]) == ("ok", True, host["MemTotal"])
+    assert gpu["memory_used_bytes"] == 4 * 2**30, "not all that the host has in use"
+    assert gpu["reasons"]["memory_reserved_bytes"] == "unified with the host's memory"
+    assert (gpu["pcie_gen"], gpu["pcie_width"]) == (None, None) and "not on PCIe" in gpu["reasons"]["pcie_gen"]
+
+
+def test_a_card_that_hides_its_memory_is_not_unified(start: Callable[[list[str]], Child]) -> None:
+    child = start([*h100s(1), "fault 0 nvmlDeviceGetMemoryInfo_v2 3", "fault 0 nvmlDeviceGetMemoryInfo 3"])
+    gpu = child.read()["gpus"][0]
+    assert (gpu["memory_is_unified"], gpu["memory_total_bytes"]) == (False, None)

@@ -6,6 +6,7 @@
  *   text  WHO name|uuid|bus VALUE
  *   field WHO ID VALUE         nvmlDeviceGetFieldValues; an id without a line answers NOT_SUPPORTED
  *   gpm   WHO METRIC VALUE     a metric without a line has no name, as on a real chip
+ *   MIG device k of any GPU is index 15 - k; one without a uuid does not exist
  *   process WHO PID BYTES      BYTES -1: not available
  *   fault WHO FUNCTION CODE    FUNCTION may be *
  *   delay WHO FUNCTION MS
@@ -27,18 +28,20 @@
 #include <unistd.h>
 
 enum { GPUS = 16, RULES = 256, FIELDS = 512, METRICS = 512, PROCESSES = 64, NAMES = 160, NOBODY = -1, EVERYBODY = -2 };
-enum { UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, SHORT = 7, TIMEOUT = 10 };
+enum { UNINITIALIZED = 1, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SHORT = 7, TIMEOUT = 10 };
 
 static const char *const keys[] = {
     "sm_clock", "mem_clock", "sm_clock_max", "mem_clock_max", "reasons", "util", "mem_util", "mem_total", "mem_used",
     "mem_reserved", "power", "power_limit", "power_default", "energy", "energy_rate", "temperature", "slowdown", "fan",
     "pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max", "pcie_gen_device", "pcie_kbs", "pstate", "persistence",
-    "mig", "bus_type", "architecture", "virtualization", "bus_width", "gpm_supported", "ecc", "numa", 0};
+    "mig", "bus_type", "architecture", "virtualization", "bus_width", "gpm_supported", "ecc", "numa", "mig_places",
+    "gpu_instance", 0};
 enum {
     SM_CLOCK, MEM_CLOCK, SM_CLOCK_MAX, MEM_CLOCK_MAX, REASONS, UTIL, MEM_UTIL, MEM_TOTAL, MEM_USED,
     MEM_RESERVED, POWER, POWER_LIMIT, POWER_DEFAULT, ENERGY, ENERGY_RATE, TEMPERATURE, SLOWDOWN, FAN,
     PCIE_GEN, PCIE_WIDTH, PCIE_GEN_MAX, PCIE_WIDTH_MAX, PCIE_GEN_DEVICE, PCIE_KBS, PSTATE, PERSISTENCE,
-    MIG, BUS_TYPE, ARCHITECTURE, VIRTUALIZATION, BUS_WIDTH, GPM_SUPPORTED, ECC, NUMA, KEYS
+    MIG, BUS_TYPE, ARCHITECTURE, VIRTUALIZATION, BUS_WIDTH, GPM_SUPPORTED, ECC, NUMA, MIG_PLACES,
+    GPU_INSTANCE, KEYS
 };
 
 typedef struct { double low, high; char set; } value_t;
@@ -406,6 +409,19 @@ int nvmlDeviceGetMigMode(device_t device, unsigned *now, unsigned *pending) {
     ENTER(nvmlDeviceGetMigMode);
     KNOWN(MIG);
     *now = *pending = (unsigned)get(device, MIG);
+    return 0;
+}
+GETTER(nvmlDeviceGetMaxMigDeviceCount, unsigned, MIG_PLACES)
+GETTER(nvmlDeviceGetGpuInstanceId, unsigned, GPU_INSTANCE)
+int nvmlDeviceGetMigDeviceHandleByIndex(device_t device, unsigned place, device_t *out) {
+    ENTER(nvmlDeviceGetMigDeviceHandleByIndex);
+    KNOWN(MIG_PLACES);
+    int index = GPUS - 1 - (int)place;
+    if (index < current->count || !*current->gpu[index].uuid) return NOT_FOUND;
+    handle_t *handle = &handles[generation % 64][index];
+    handle->index = index;
+    handle->generation = generation;
+    *out = handle;
     return 0;
 }
 int nvmlDeviceGetTotalEccErrors(device_t device, unsigned kind, unsigned counter, unsigned long long *out) {
