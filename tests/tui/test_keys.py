@@ -235,12 +235,15 @@ async def test_view_cycles_the_modes_of_the_pane() -> None:
             assert (f" {modes[mode]} " in title) == (mode > 0)
 
 
-async def test_mark_toggles_the_row() -> None:
+async def test_mark_toggles_what_can_be_compared_and_says_so_elsewhere() -> None:
     async with desk() as d:
-        await d.press("3", "j", "m")
-        assert d.face.pane.marks == {"t2"}
+        await d.press("4", "G", "m")
+        assert d.face.pane.marks == {d.face.pane.cursor}
         await d.press("m")
         assert not d.face.pane.marks
+        await d.press("3", "j", "m")
+        assert not d.face.pane.marks
+        assert "mark row: works on a run" in d.footer
 
 
 async def test_a_message_too_long_for_the_footer_is_shown_whole() -> None:

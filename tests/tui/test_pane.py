@@ -286,6 +286,17 @@ def test_the_title_gives_up_notes_before_its_name() -> None:
     assert drawn(22, simulated=True) == "─2 server SIMULATED ──"
 
 
+def test_a_note_gives_up_whole_parts_before_it_is_cut() -> None:
+    notes = [Span("3 more ↓", "dim"), Span("2x H200 · driver 580 · CUDA 13", "dim")]
+
+    def drawn(width: int) -> str:
+        return text_of([rule(width, "1", "gpu", notes, focused=False, simulated=False)])[0]
+
+    assert "2x H200 · driver 580 · CUDA 13 ─" in drawn(60)
+    assert "CUDA" not in drawn(46) and "2x H200 · driver 580 ─" in drawn(46)
+    assert "2x H200 ─" in drawn(34) and "…" not in drawn(34)
+
+
 def test_joints_replace_rules_and_never_words() -> None:
     line = (Span("──", "rule"), Span(" 漢字 "), Span("───", "rule"))
     assert text_of([joined(line, 1, "┴")]) == ["─┴ 漢字 ───"]

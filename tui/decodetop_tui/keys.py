@@ -24,6 +24,7 @@ from decodetop_tui.acts import (
     steps,
     todo,
 )
+from decodetop_tui.acts.steps import CAPTURE
 from decodetop_tui.keymap import Action, Keymap
 from decodetop_tui.layout import NAMES
 
@@ -44,8 +45,9 @@ def _can_filter(face: Face) -> str | None:
     return f"narrows the {filters.what}: zoom first" if filters.zoomed and not face.zoomed else None
 
 
-def _has_rows(face: Face) -> str | None:
-    return None if face.pane.cursor is not None else "there is no row to mark"
+def _can_mark(face: Face) -> str | None:
+    comparable = (face.pane.cursor or "").startswith(("run:", CAPTURE))
+    return None if comparable else "works on a run (4), or on a capture (5, zoomed): two are compared"
 
 
 _PANE_TITLES = dict(zip(NAMES, ("gpu", "server", "investigation", "bench", "decode step", "host"), strict=True))
@@ -86,7 +88,7 @@ _MOVE = (
 _LOOK = (
     Action("view", ("v",), "next view", "another view of the pane in focus", "look", look.view, _has_modes, 25, "view"),
     Action("filter", ("/",), "filter", "only rows that hold a word, cut or not", "look", look.filter_rows, _can_filter),
-    Action("mark", ("m",), "mark row", "mark or unmark the row", "look", look.mark, _has_rows),
+    Action("mark", ("m",), "mark row", "mark or unmark a run or capture, to compare", "look", look.mark, _can_mark),
     Action("freeze", ("space",), "freeze", "stop drawing, not measuring; replay: pause", "look", look.freeze),
     Action("refresh", ("r",), "refresh", "read every source now", "look", look.refresh),
     Action("faster", ("+",), "faster", "read more often; replay: play faster", "look", look.rate(1), replay.here),

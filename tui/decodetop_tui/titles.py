@@ -9,11 +9,13 @@ from decodetop.core.clock import SECOND_NS
 from decodetop.core.state import State
 from decodetop_tui.cells import width_of
 from decodetop_tui.paint import Line, Picture, Span
-from decodetop_tui.panes._cells import clean, clip
+from decodetop_tui.panes._cells import cells, clean, clip
 
 RULE = "─"
 NOTE_FRAME = 3
 """Cells around a note: a blank on each side and the rule after it."""
+PART = " · "
+"""Between the parts of one note, the most telling first."""
 LEAST_NOTE = 8
 """A note cut shorter than this says nothing."""
 
@@ -28,12 +30,19 @@ def rule(width: int, key: str, title: str, right: Sequence[Span], *, focused: bo
     tail: list[Span] = []
     for text, style in right:
         free = room - width_of(tail) - NOTE_FRAME
-        note = Span(clip(clean(text), free) if free >= LEAST_NOTE else text, style)
+        note = Span(_shortened(clean(text), free) if free >= LEAST_NOTE else text, style)
         if width_of([note]) > free:
             break
         tail += [Span(" "), note, Span(" "), Span(RULE, line_style)]
     fill = max(0, width - width_of(left) - width_of(tail))
     return (*left, Span(RULE * fill, line_style), *tail)
+
+
+def _shortened(note: str, room: int) -> str:
+    """Whole parts as long as there are several; the last one left is cut."""
+    while cells(note) > room and PART in note:
+        note = note.rpartition(PART)[0]
+    return clip(note, room)
 
 
 def faded(picture: Picture, state: State, sources: Sequence[str]) -> Picture:

@@ -10,8 +10,10 @@ from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Failure
 from decodetop.core.state import State
 from decodetop.gpu.reading import GpuReading
+from decodetop.log.reading import Entry, LogReading
 from decodetop.server.reading import ServerReading
 from decodetop.steps.reading import KINDS
+from decodetop.todo.reading import Evidence, Todo, TodoReading
 from decodetop_tui.paint import Line, Picture, View
 from decodetop_tui.pane import PaneModule
 from decodetop_tui.panes import bench, gpu, host, server, steps, todo
@@ -190,3 +192,45 @@ def test_a_mean_since_the_servers_start_is_not_shown_as_live() -> None:
 
     assert style(old) == "dim"
     assert style(reading) != "dim"
+
+
+def test_an_empty_box_offers_no_key_that_needs_a_server() -> None:
+    state = states.bare()
+    said = "\n".join(whole(PANES[name].draw(state, View(100, 12, focused=True))) for name in PANES)
+    assert "runs it" not in said and "p profiles" not in said
+    assert "needs a server" in said and "o opens a trace" in said
+    assert said.count("traces") == 1, "what works without a GPU stands in the hint, once"
+
+
+def test_a_tall_pane_ends_with_the_log() -> None:
+    entries = tuple(Entry(wall_ns=states.WALL_NS + at, kind="note", text=f"note {at}") for at in range(40))
+    state = states.put(states.box(5), {"log": LogReading(path="/log", entries=entries, total=40)}, 5)
+    tall = todo.draw(state, View(100, 30))
+    assert "note 39" in whole(tall) and len(tall.lines) <= 30
+    assert not any(row and row.startswith("log:") for row in tall.rows)
+    assert "note 39" not in whole(todo.draw(state, View(100, 5)))
+    assert "note 39" not in whole(todo.draw(state, View(100, 30, filter="e")))
+
+
+def test_a_tall_pane_shows_the_newest_run_in_whole_blocks() -> None:
+    state = states.box(5)
+    for height in range(8, 40):
+        picture = bench.draw(state, View(100, height))
+        assert len(picture.lines) <= max(height, 10)
+    assert "TTFT" in whole(bench.draw(state, View(100, 34))) and "loop lag" in whole(bench.draw(state, View(100, 34)))
+    assert "loop lag" not in whole(bench.draw(state, View(100, 9)))
+
+
+def test_a_tall_server_pane_shows_what_moves_the_rate_over_the_same_minutes() -> None:
+    state = states.box(60)
+    said = whole(server.draw(state, View(100, 30)))
+    assert "ITL ms over" in said and "running over" in said and "KV % over" in said
+    assert "ITL ms over" not in whole(server.draw(state, View(100, 6)))
+
+
+def test_a_captures_long_name_gives_way_to_its_figures() -> None:
+    found = Evidence(kind="capture", ref="1796066828.9125764-TP-0-18ece943f89ded61", summary="12.9 ms a step")
+    one = Todo(id="t", content="profile", status="in_progress", evidence=(found, Evidence(kind="run", ref="4")))
+    state = states.put(states.bare(), {"todo": TodoReading(path="/t.json", todos=(one,))}, 1)
+    said = whole(todo.draw(state, View(100, 9)))
+    assert "capture 12.9 ms a step" in said and "run 4" in said and "1796066828" not in said

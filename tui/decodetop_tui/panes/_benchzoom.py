@@ -24,23 +24,39 @@ _METRICS = (
 _SEVERITY = {"info": "dim", "suspect": "warn", "invalid": "bad"}
 
 
-def details(page: Page, reading: BenchReading, view: View) -> None:
-    """The run under the cursor, else the newest."""
+def details(page: Page, reading: BenchReading, view: View, room: int | None = None) -> None:
+    """The run under the cursor, else the newest; of its blocks those that stand whole in `room` lines (None = all)."""
     run = next((run for run in reading.runs if view.cursor == f"run:{run.id}"), None)
     run = run or (reading.runs[0] if reading.runs else None)
     if run is None:
         return
     base = baseline(reading)
+    for block in _blocks(run, base, view):
+        if room is not None:
+            room -= len(block.lines) + 1
+            if room < 0:
+                break
+        page.blank()
+        page.extend(block.lines)
+
+
+def _blocks(run: Run, base: Run | None, view: View) -> tuple[Page, ...]:
+    figures, latencies, gates, ran_on = Page(view), Page(view), Page(view), Page(view)
+    _figures(figures, run)
+    _metrics(latencies, run, base)
+    if base is not None and base is not run:
+        latencies.add(INDENT, Span(_against(run, base), "dim"))
+    _gates(gates, run)
+    _environment(ran_on, run)
+    return figures, latencies, gates, ran_on
+
+
+def _figures(page: Page, run: Run) -> None:
     state = Span(text.state(run), worth(run).style)
     page.heading(f"run {text.name(run)}", Span("  "), state, Span(f"  {text.plan_line(run.plan)}", "dim"))
     page.extend(grid(_summary(run), page.width))
     if run.metrics.accept_per_position:
         page.add(INDENT, Span(text.accept_words(run.metrics)))
-    _metrics(page, run, base)
-    if base is not None and base is not run:
-        page.add(INDENT, Span(_against(run, base), "dim"))
-    _gates(page, run)
-    _environment(page, run)
 
 
 def _summary(run: Run) -> list[Pair]:
@@ -66,7 +82,6 @@ def _summary(run: Run) -> list[Pair]:
 
 def _metrics(page: Page, run: Run, base: Run | None) -> None:
     table = Table(_METRICS if base is not None and base is not run else _METRICS[:-2], page.width, headed=True)
-    page.blank()
     page.add(*table.header())
     for name in ("ttft", "itl", "icl", "tpot", "e2e"):
         spread = getattr(run.metrics, f"{name}_ms")
@@ -96,7 +111,6 @@ def _against(run: Run, base: Run) -> str:
 
 
 def _gates(page: Page, run: Run) -> None:
-    page.blank()
     if not run.gates:
         page.add(INDENT, Span("no gate spoke", "dim"))
     for gate in run.gates:

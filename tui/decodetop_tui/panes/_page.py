@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from decodetop.core import words
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.state import Lane, State
+from decodetop.server.reading import ServerReading
 from decodetop_tui.paint import Line, Picture, Span, View
 from decodetop_tui.panes._cells import cells, fit
 
@@ -74,6 +75,12 @@ def trouble(state: State, source: str, view: View) -> list[list[Span]]:
         age = [] if lane.last_t_ns is None else [_old(state, lane.last_t_ns)]
         return [first, *([[INDENT, *hint]] if hint else []), *age]
     return [[*first, *([Span("  "), *hint] if hint else [])]]
+
+
+def any_server(state: State) -> bool:
+    """False once a search found none: then no key that needs one is offered."""
+    reading = state.last("server", ServerReading)
+    return reading is None or bool(reading.servers)
 
 
 def _old(state: State, t_ns: int) -> list[Span]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from decodetop.core import words
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Reading
@@ -11,6 +13,9 @@ from decodetop.server.reading import Server, ServerReading
 from decodetop_tui.paint import Span
 from decodetop_tui.panes._lines import history, history_room
 from decodetop_tui.panes._page import INDENT
+
+_Value = Callable[[Server], float | None]
+_Written = Callable[[float | None], str]
 
 STYLES = {
     "up": "good",
@@ -65,13 +70,37 @@ def named(reading: Reading, endpoint: str) -> Server | None:
 def past_line(state: State, server: Server, width: int) -> list[Span]:
     """tok/s over the last minutes, drawn up to the most seen there."""
 
-    def tok_s(reading: Reading) -> float | None:
-        seen = named(reading, server.endpoint)
-        return None if seen is None else seen.generated_tok_s
+    return _past(state, server, width, "tok/s", lambda seen: seen.generated_tok_s)
 
-    past = history(state.lane("server"), state.now_ns, history_room(width - 22), tok_s)
-    label = f"  tok/s over {words.remaining(past.seconds)}"
-    most = "" if past.high is None else f", most {words.rate(past.high)}"
+
+def past_lines(state: State, server: Server, width: int) -> list[list[Span]]:
+    """What moves tok/s, each over the same minutes: what is not told by this server is left out."""
+
+    def itl_ms(seen: Server) -> float | None:
+        return None if seen.itl is None or seen.itl.over_s is None else seen.itl.mean_ms
+
+    def kv(seen: Server) -> float | None:
+        return None if seen.kv_usage is None else 100 * seen.kv_usage
+
+    told: tuple[tuple[str, _Value, _Written], ...] = (
+        ("ITL ms", itl_ms, words.significant),
+        ("running", lambda seen: seen.running, words.number_plain),
+        ("queued", lambda seen: seen.queued, words.number_plain),
+        ("KV %", kv, lambda used: words.number(used, 1)),
+    )
+    return [_past(state, server, width, *one) for one in told if one[1](server) is not None]
+
+
+def _past(
+    state: State, server: Server, width: int, what: str, value: _Value, written: _Written = words.rate
+) -> list[Span]:
+    def seen_of(reading: Reading) -> float | None:
+        seen = named(reading, server.endpoint)
+        return None if seen is None else value(seen)
+
+    past = history(state.lane("server"), state.now_ns, history_room(width - 22), seen_of)
+    label = f"  {what} over {words.remaining(past.seconds)}"
+    most = "" if past.high is None else f", most {written(past.high)}"
     label += most if len(past.text) + len(label) + len(most) + 2 <= width else ""
     return [INDENT, Span(past.text), Span(label, "dim")]
 

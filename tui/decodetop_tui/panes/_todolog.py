@@ -10,6 +10,8 @@ from decodetop_tui.panes._cells import wrap
 from decodetop_tui.panes._page import INDENT, Page
 
 _STYLES = {"finding": "warn", "cleared": "good", "note": "loud", "attempt": "", "server": "key"}
+TAIL_LEAST = 2
+"""Entries below which the end of the log is not worth a heading."""
 _LEAD = 2 + 5 + 2 + 2
 """Cells before the words: indent, clock, mark."""
 
@@ -35,9 +37,20 @@ def draw_log(page: Page, state: State, view: View) -> None:
         page.add(INDENT, Span(f"{left:,} older: decodetop log", "dim"))
 
 
-def _entry(page: Page, entry: Entry, view: View) -> None:
+def draw_tail(page: Page, state: State, view: View) -> None:
+    """The newest entries in the rows a list leaves free; they can't be walked, the log itself is a key away."""
+    reading = state.last("log", LogReading)
+    room = view.height - len(page.lines) - 2
+    if reading is None or not reading.entries or room < TAIL_LEAST:
+        return
+    page.heading("log", Span("   L", "key"), Span(" all of it", "dim"))
+    for entry in list(reversed(reading.entries))[:room]:
+        _entry(page, entry, view, walked=False)
+
+
+def _entry(page: Page, entry: Entry, view: View, *, walked: bool = True) -> None:
     style = _STYLES.get(entry.kind, "dim")
-    row = f"log:{entry.wall_ns}:{entry.key or entry.text}"
+    row = f"log:{entry.wall_ns}:{entry.key or entry.text}" if walked else None
     lines = wrap(entry.text, max(1, view.width - _LEAD), 6 if view.zoomed else 1) or [""]
     for at, line in enumerate(lines):
         lead = f"{text.clock(entry.wall_ns)}  {text.MARKS.get(entry.kind, '·')} " if at == 0 else " " * (_LEAD - 2)

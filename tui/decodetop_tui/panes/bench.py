@@ -10,12 +10,12 @@ from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _benchzoom
 from decodetop_tui.panes._benchlines import baseline, comparable, delta, worth
 from decodetop_tui.panes._lines import progress, ticks
-from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
+from decodetop_tui.panes._page import INDENT, Page, any_server, note_of, trouble
 from decodetop_tui.panes._table import Column, Table, flow, pair, spans_of
 
 TITLE = "bench"
 KEY = "4"
-SOURCES: tuple[str, ...] = ("bench",)
+SOURCES: tuple[str, ...] = ("bench", "server")
 MODES: tuple[str, ...] = ("mean", "p99")
 FILTER: Filter | None = Filter("runs")
 
@@ -62,17 +62,20 @@ def draw(state: State, view: View) -> Picture:
     if reading.progress is not None:
         page.extend(progress_lines(reading.progress, view))
     room = view.height - len(page.lines)
+    served = any_server(state)
     tight = bool(reading.runs) and not view.zoomed and room < len(reading.presets) + 1 + min(2, len(reading.runs))
     if tight and view.cursor is not None and not view.cursor.startswith("run:") and 1 < room <= len(reading.presets):
         _last_run(page, reading, view)
     head = min(len(page.lines), max(view.height - 1, 0))
     if not tight or view.cursor is not None:
-        _presets(page, reading, view)
-    elif room > 2:
+        _presets(page, reading, view, served)
+    elif room > min(2, len(reading.runs)):
         _names(page, reading)
-    _runs(page, reading, view)
+    _runs(page, reading, view, served)
     if view.zoomed:
         _benchzoom.details(page, reading, view)
+    elif not view.filter:
+        _benchzoom.details(page, reading, view, view.height - len(page.lines))
     return page.picture(note_of(state, "bench", view.width, *_note(reading)), head)
 
 
@@ -124,11 +127,12 @@ def _done(under_way: Progress) -> str:
     return f" {under_way.requests_done:>3}/{under_way.requests_total} requests"
 
 
-def _presets(page: Page, reading: BenchReading, view: View) -> None:
+def _presets(page: Page, reading: BenchReading, view: View, served: bool) -> None:
     if not reading.presets:
         page.add(INDENT, Span("no presets", "dim"))
         return
-    hint = [Span("Enter", "key"), Span(" runs it", "dim")] if reading.progress is None else []
+    hint = [Span("Enter", "key"), Span(" runs it", "dim")] if served else [Span("needs a server", "dim")]
+    hint = hint if reading.progress is None else []
     for preset in reading.presets:
         row = f"preset:{preset.name}"
         chosen = view.cursor == row if view.cursor is not None else preset is reading.presets[0]
@@ -149,9 +153,11 @@ def shape(preset: Preset) -> str:
     return f"{many}, {tokens} in, {preset.output_tokens:,} out"
 
 
-def _runs(page: Page, reading: BenchReading, view: View) -> None:
+def _runs(page: Page, reading: BenchReading, view: View, served: bool) -> None:
     if not reading.runs:
-        if reading.progress is None:
+        if reading.progress is None and not served:
+            page.add(INDENT, Span("no run yet", "dim"))
+        elif reading.progress is None:
             page.add(INDENT, Span("no run yet  ", "dim"), Span("b", "key"), Span(" then ", "dim"), Span("Enter", "key"))
         return
     wanted = view.filter.lower()

@@ -8,6 +8,7 @@ from decodetop.core import words
 from decodetop.core.state import State
 from decodetop.floor import text
 from decodetop.floor.reading import NOTHING_ELSE, FloorReading, FloorReport, Move
+from decodetop.steps.reading import StepsReading
 from decodetop.todo.reading import Todo, TodoReading
 from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes._cells import clean, pad, wrap
@@ -17,7 +18,7 @@ from decodetop_tui.panes._stepfloor import diagnosis_lines, verdict_style
 
 TITLE = "floor"
 KEY = "f"
-SOURCES: tuple[str, ...] = ("floor", "diagnosis", "todo")
+SOURCES: tuple[str, ...] = ("floor", "diagnosis", "todo", "steps")
 MODES: tuple[str, ...] = ("floor",)
 FILTER: Filter | None = None
 
@@ -64,13 +65,20 @@ def draw(state: State, view: View) -> Picture:
     if shown is not None:
         _knee(page, shown, view)
         _assumed(page, shown, view.width)
-    return page.picture(note_of(state, "floor", view.width, *_note(reading)), head)
+    return page.picture(note_of(state, "floor", view.width, *_note(state, reading)), head)
 
 
-def _note(reading: FloorReading) -> list[str]:
+def _capture(state: State, id: str | None) -> str:
+    """By the time it was made, as the pane of the decode step names it."""
+    steps = state.last("steps", StepsReading)
+    made_ns = capture.made_wall_ns if steps is not None and (capture := steps.capture(id)) is not None else None
+    return "" if id is None else f"capture {id[:20] if made_ns is None else words.clock_time(made_ns)[:5]}"
+
+
+def _note(state: State, reading: FloorReading) -> list[str]:
     return [
         f"run #{reading.run_id}" if reading.run_id is not None else "",
-        f"capture {reading.capture_id[:20]}" if reading.capture_id is not None else "",
+        _capture(state, reading.capture_id),
         "what-if" if reading.what_if is not None else "",
     ]
 
@@ -84,7 +92,8 @@ def _verdict(page: Page, report: FloorReport, width: int) -> None:
     sure = f"{verdict.confidence} confidence  " if verdict is not None else ""
     gpus = report.plan.tp * report.plan.pp
     where = f"{gpus} x {report.hardware.name}" if gpus > 1 else report.hardware.name
-    page.add(INDENT, Span(f"{sure}{report.model.family} on {where}, {text.plan_words(report)}", "dim"))
+    for line in wrap(f"{sure}{report.model.family} on {where}, {text.plan_words(report)}", width - 2, 2):
+        page.add(INDENT, Span(line, "dim"))
     for error in report.errors:
         page.add(INDENT, Span(error, "warn"))
 

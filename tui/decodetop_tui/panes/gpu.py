@@ -96,7 +96,7 @@ def want(state: State, width: int) -> tuple[int, int]:
     reading = state.last("gpu", GpuReading)
     wrong = state.lane("gpu").failure is not None
     if reading is None or not reading.gpus:
-        return 1, 3
+        return 1, 2
     count = len(reading.gpus)
     inline = "past" in Table(_COLUMNS["load"], width, headed=True)
     lines = count if count > FEW or inline else 2 * count
@@ -122,7 +122,8 @@ def _no_gpu(state: State, reading: GpuReading | None) -> list[list[Span]]:
     lines = []
     if reading is not None:
         lines.append([INDENT, Span("the driver sees no GPU")])
-    if reading is not None or state.lane("gpu").failure is not None:
+    failure = state.lane("gpu").failure
+    if (failure is None and reading is not None) or (failure is not None and not failure.hint):
         lines.append([INDENT, Span("server, bench, traces and the checklist work without one", "dim")])
     return lines
 

@@ -27,7 +27,7 @@ def want(state: State, width: int) -> tuple[int, int]:
     """The live figures and the settings at least; wanted: all of their lines and a history."""
     server = current(state.last("server", ServerReading))
     if server is None or server.status != "up":
-        return 1, 3
+        return 1, 4 if server is None else 3
     return 2, len(_live(server, width)) + len(_settings(server, width)) + 1
 
 
@@ -40,8 +40,9 @@ def draw(state: State, view: View) -> Picture:
     server = current(reading)
     if server is None:
         page.add(INDENT, Span("no inference server found"))
-        page.add(INDENT, Span(f"searched: {', '.join(reading.searched) or 'nothing'}", "dim"))
         page.add(INDENT, Span("start one, or name it: --endpoint http://127.0.0.1:30000", "dim"))
+        for line in wrap(f"searched: {', '.join(reading.searched) or 'nothing'}", view.width - 4, 3):
+            page.add(INDENT, Span(line, "dim"))
         return page.picture(note_of(state, "server", view.width, paced=True))
     if server.status != "up":
         page.extend(_serverlines.status_lines(state, server))
@@ -82,6 +83,10 @@ def _compact(page: Page, state: State, server: Server, view: View) -> None:
     if spare > 1:
         page.blank()
         page.extend(_more(server, view.width)[:spare])
+    past = _serverlines.past_lines(state, server, view.width)
+    if past and view.height - len(page.lines) > len(past):
+        page.blank()
+        page.extend(past)
 
 
 def _more(server: Server, width: int) -> list[list[Span]]:

@@ -14,7 +14,7 @@ from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _stepzoom
 from decodetop_tui.panes._cells import cells, clean, clip, clip_middle, pad, wrap
 from decodetop_tui.panes._lines import progress
-from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
+from decodetop_tui.panes._page import INDENT, Page, any_server, note_of, trouble
 from decodetop_tui.panes._stepbar import kind_parts
 from decodetop_tui.panes._stepfloor import diagnosing, diagnosis_lines, floor_line
 from decodetop_tui.panes._steplines import (
@@ -33,7 +33,7 @@ from decodetop_tui.panes._table import boxed
 
 TITLE = "decode step"
 KEY = "5"
-SOURCES: tuple[str, ...] = ("steps", "diagnosis", "floor")
+SOURCES: tuple[str, ...] = ("steps", "diagnosis", "floor", "server")
 MODES: tuple[str, ...] = ("kinds", "groups", "per token")
 FILTER: Filter | None = Filter("kernels", zoomed=True)
 
@@ -66,7 +66,7 @@ def draw(state: State, view: View) -> Picture:
         page.add(INDENT, Span("not read", "bad"), Span(f": {reading.last_error}"))
     if not reading.captures:
         if reading.parsing is None and reading.taking.progress is None:
-            page.extend(_empty(reading))
+            page.extend(_empty(reading, any_server(state)))
         page.extend(filter(None, [floor_line(state, view.width)]))
         return page.picture(note_of(state, "steps", view.width))
     capture = reading.shown
@@ -81,11 +81,11 @@ def draw(state: State, view: View) -> Picture:
     return page.picture(note_of(state, "steps", view.width, *_note(capture)), head)
 
 
-def _empty(reading: StepsReading) -> list[list[Span]]:
+def _empty(reading: StepsReading, served: bool) -> list[list[Span]]:
     first = [INDENT, Span("no trace yet")] if reading.last_error is None else [INDENT, Span("nothing to show", "dim")]
-    profiles = [INDENT, Span("p", "key"), Span(" profiles the server")]
-    opens = [Span("  o", "key"), Span(" opens a trace (torch.profiler; several files = ranks)")]
-    return [first, [*profiles, *opens]]
+    profiles = [Span("p", "key"), Span(" profiles the server  ")] if served else []
+    opens = [Span("o", "key"), Span(" opens a trace (torch.profiler; several files = ranks)")]
+    return [first, [INDENT, *profiles, *opens]]
 
 
 def taking_lines(taking: Taking, now_ns: int, width: int) -> list[list[Span]]:

@@ -8,7 +8,7 @@ from decodetop.todo.reading import CLOSED, Evidence, Todo, TodoReading
 from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes._cells import cells, clean, clip, clip_middle, exactly, pad, wrap
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
-from decodetop_tui.panes._todolog import draw_log
+from decodetop_tui.panes._todolog import draw_log, draw_tail
 from decodetop_tui.panes._todoplans import counts, draw_plans, plans
 
 TITLE = "investigation"
@@ -68,6 +68,8 @@ def draw(state: State, view: View) -> Picture:
     if view.zoomed:
         _gone(page, reading)
         _agents(page, state, view)
+    elif shown and not view.filter:
+        draw_tail(page, state, view)
     return _pictured(page, state, view, head)
 
 
@@ -177,7 +179,9 @@ def _latest(todo: Todo) -> str:
 
 
 def _evidence(one: Evidence) -> str:
-    return f"{one.kind} {clip_middle(one.ref, REF_MOST)}" + (f" {one.summary}" if one.summary else "")
+    """A capture with figures needs no name: its id is long, says little, and stands in the log and the report."""
+    named = f"{one.kind} {clip_middle(one.ref, REF_MOST)}"
+    return named if not one.summary else f"{one.kind if one.kind == 'capture' else named} {one.summary}"
 
 
 def _why(todo: Todo) -> str:

@@ -7,13 +7,17 @@ from typing import NamedTuple
 
 from textual import events
 from textual.app import ComposeResult
+from textual.content import Content
 from textual.widgets import Input
 
 from decodetop_tui.paint import Line, Span
 from decodetop_tui.painted import Styles
+from decodetop_tui.panes._cells import cells, clip, pad
 from decodetop_tui.screens.modal import Entry, Listing, Modal, Window, columns
 
 MOST_ROWS = 14
+MOST_TITLE = 24
+HINT = "Enter choose   Esc leave"
 
 
 class Choice(NamedTuple):
@@ -54,9 +58,7 @@ class Choose(Modal[str]):
         self._list = Listing(styles)
 
     def compose(self) -> ComposeResult:
-        yield Window(
-            Entry(placeholder="type to narrow"), self._list, title=self._title, hint="Enter choose   Esc leave"
-        )
+        yield Window(Entry(placeholder="type to narrow"), self._list, title=self._title, hint=HINT)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         self._found = matching(self._choices, event.value)
@@ -81,9 +83,14 @@ class Choose(Modal[str]):
         rows = max(1, min(MOST_ROWS, len(self._choices), self.app.size.height - 5))
         lines = [self._line(choice, width) for choice in self._found] or [(Span("nothing matches", "dim"),)]
         self._list.show(lines, width, rows, cursor=bool(self._found))
+        below = len(lines) - rows - self._list.top
+        more = f"{below} more ↓   " if below > 0 else ""
+        self.query_one(Window).border_subtitle = Content(f"{more}{HINT}")
 
     def _line(self, choice: Choice, width: int) -> Line:
-        room = max(0, width - 24 - 8)
         style = "dim" if choice.dim else ""
-        left = [Span(f"{choice.title:<24}", style), Span(choice.note[:room], "dim")]
+        titles = min(max((cells(one.title) for one in self._choices), default=0) + 2, MOST_TITLE)
+        title = pad(choice.title, titles) if cells(choice.title) <= titles else f"{choice.title}  "
+        room = max(0, width - cells(title) - cells(choice.tag) - 2)
+        left = [Span(clip(title, width), style), Span(clip(choice.note, room), "dim")]
         return columns(left, [Span(choice.tag, "dim" if choice.dim else "key")], width)
