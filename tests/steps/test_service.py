@@ -271,7 +271,7 @@ async def test_a_capture_is_chosen_compared_and_left_for_the_next(tmp_path: Path
         assert box.reading.shown == box.reading.captures[1]
         box.engine.submit(CompareCaptures(pair=(older, newer)))
         await box.until(lambda _: box.reading.before_and_after is not None)
-        assert "### Compared" in text.markdown(box.reading)
+        assert "### Before and after" in text.markdown(box.reading)
         box.engine.submit(OpenTrace(paths=(str(first),)))
         await box.until(lambda _: box.reading.chosen is None)
         assert box.reading.shown == box.reading.captures[0]
