@@ -13,6 +13,7 @@ import msgspec
 import platformdirs
 
 from decodetop.core.atomic import make_folder, replace
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.core.regular import named_path, read_text, why
 from decodetop.errors import ConfigError, UsageError
 
@@ -46,9 +47,9 @@ def default_investigation() -> Path:
 def opened_investigation() -> Path | None:
     """The one that `decodetop investigation open` chose; None if none was, or what says so can't be read."""
     try:
-        kept = msgspec.json.decode(read_text(investigations_root() / _OPENED), type=_Opened)
+        kept = decode(read_text(investigations_root() / _OPENED), _Opened)
         return Path(kept.folder) if kept.folder else None
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
+    except (OSError, UnicodeDecodeError, NotDecoded):
         return None
 
 

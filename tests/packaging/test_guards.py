@@ -33,6 +33,16 @@ BLIND_EXCEPTS = {
 }  # fmt: skip
 
 
+DECODERS = {
+    "core/decode.py",
+    # the hot path over a trace: a chunk that is not as expected is read again, event by event
+    "steps/events.py", "steps/layout.py", "steps/rescue.py",
+    # looks for lists inside any text
+    "todo/formats/todowrite.py",
+}  # fmt: skip
+"""Modules that call a JSON decoder themselves; all others go by core.decode, which has one error."""
+
+
 class Module(NamedTuple):
     name: str
     where: str
@@ -171,6 +181,52 @@ def test_blind_excepts_stand_at_process_edges_only() -> None:
             if names & {"Exception", "BaseException", "bare"} and module.where not in BLIND_EXCEPTS:
                 wrong.append(f"{module.where}:{node.lineno}")
     assert wrong == []
+
+
+def bare_decodes(tree: ast.Module) -> list[int]:
+    """Lines that decode JSON without core.decode: `json.loads`, `msgspec.json.decode`, or a method of a Decoder."""
+    bound = {"json", "msgspec.json"}
+    decoders = set()
+    for node in ast.walk(tree):
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None and target is not None:
+            made = [part.func for part in ast.walk(node.value) if isinstance(part, ast.Call)]
+            if any(ast.unparse(part).endswith(("json.Decoder", "JSONDecoder")) for part in made):
+                decoders.add(ast.unparse(target))
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module in bound:
+            found += [node.lineno for alias in node.names if alias.name in ("loads", "load", "decode", "Decoder")]
+        if not isinstance(node, ast.Attribute):
+            continue
+        owner = ast.unparse(node.value)
+        if owner in bound and node.attr in ("loads", "load", "decode"):
+            found.append(node.lineno)
+        if node.attr in ("decode", "decode_lines", "raw_decode") and (owner in decoders or "Decoder(" in owner):
+            found.append(node.lineno)
+    return found
+
+
+def test_json_from_outside_is_decoded_in_one_place() -> None:
+    wrong = [
+        f"{module.where}:{line}"
+        for module in [*ENGINE, *FACE]
+        if module.where not in DECODERS
+        for line in bare_decodes(module.tree)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "json.loads(x)", "msgspec.json.decode(x)", "from json import loads", "msgspec.json.Decoder(T).decode(x)",
+        "A = msgspec.json.Decoder(T)\nA.decode(x)", "A: Any = msgspec.json.Decoder(T).decode",
+        "self.a = msgspec.json.Decoder(T)\nf = self.a.decode", "D = json.JSONDecoder()\nD.raw_decode(x)",
+    ],
+)  # fmt: skip
+def test_a_bare_decode_is_seen(text: str) -> None:
+    assert bare_decodes(ast.parse(text))
 
 
 def test_no_module_is_called_utils() -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from decodetop.bench.reading import Api
 from decodetop.bench.sse import Event
+from decodetop.core.decode import NotDecoded, decode, decode_by
 from decodetop.core.outside import plain
 from decodetop.errors import RequestError
 
@@ -150,11 +151,11 @@ def hear(api: Api, event: Event) -> Heard | None:
 def _decode(api: Api, data: bytes) -> Heard:
     try:
         if api == "generate":
-            return _sglang(_SGLANG.decode(data))
+            return _sglang(decode_by(_SGLANG, data))
         if api == "completion":
-            return _llamacpp(_LLAMACPP.decode(data))
-        return _openai(_OPENAI.decode(data))
-    except (msgspec.MsgspecError, RecursionError) as error:
+            return _llamacpp(decode_by(_LLAMACPP, data))
+        return _openai(decode_by(_OPENAI, data))
+    except NotDecoded as error:
         repaired = data.decode("utf-8", "replace").encode()
         if repaired != data:
             return _decode(api, repaired)
@@ -306,8 +307,8 @@ def _finish(reason: Any) -> str | None:
 def error_message(body: bytes) -> str:
     """The server's own words in an error body of any of the shapes seen, one line."""
     try:
-        parsed = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        parsed = decode(body)
+    except NotDecoded:
         return _one_line(body)
     if isinstance(parsed, dict):
         for key in ("error", "message", "detail"):

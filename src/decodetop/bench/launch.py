@@ -28,6 +28,7 @@ from decodetop.bench.wire import (
     journalled,
     source_of,
 )
+from decodetop.core.decode import NotDecoded
 from decodetop.core.outside import plain
 from decodetop.errors import RequestError
 
@@ -251,7 +252,7 @@ class _Child:
     def _understand(self, line: bytes) -> Up:
         try:
             return decode_up(line)
-        except msgspec.MsgspecError as error:
+        except NotDecoded as error:
             raise LoadFailed(f"the load process said {line[:80]!r}", "report it", None) from error
 
     def signal(self, word: signal.Signals) -> None:

@@ -12,6 +12,7 @@ from decodetop.bench.load import Target, masked
 from decodetop.bench.prompts import Prompts
 from decodetop.bench.reading import ErrorKind, Plan
 from decodetop.bench.request import PATHS, Dialect, body, first_dialect, head, simpler
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.errors import RequestError
 
 TRIAL_TOKENS = 8
@@ -82,8 +83,8 @@ class _Talk:
         if exchange.status in (401, 403):
             raise self._refusal(exchange, "/v1/models")
         try:
-            listed = msgspec.json.decode(exchange.body, type=_Models)
-        except msgspec.MsgspecError:
+            listed = decode(exchange.body, _Models)
+        except NotDecoded:
             return None
         return listed.data[0].id if listed.data else None
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from decodetop.bench.reading import Run
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.errors import DataError
 
 SCHEMA = 1
@@ -218,8 +219,8 @@ class RunStore:
 
     def _run(self, number: int, text: bytes) -> Run:
         try:
-            return msgspec.structs.replace(msgspec.json.decode(text, type=Run), id=number)
-        except msgspec.MsgspecError as error:
+            return msgspec.structs.replace(decode(text, Run), id=number)
+        except NotDecoded as error:
             raise DataError(
                 f"{self.path}: run {number} can't be read: {error}", "the other runs may still be"
             ) from error

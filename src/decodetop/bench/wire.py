@@ -13,6 +13,7 @@ import msgspec
 
 from decodetop.bench.reading import Api, ErrorKind, Plan
 from decodetop.bench.request import Dialect
+from decodetop.core.decode import decode, decode_by
 
 GO = b"go\n"
 Phase = Literal["starting", "warmup", "measuring", "draining", "stopping"]
@@ -120,14 +121,23 @@ class Fatal(Message, frozen=True, kw_only=True, tag="fatal"):
 Up = Ready | Tick | Result | Fatal
 
 encode = msgspec.json.Encoder().encode
-decode_up = msgspec.json.Decoder(Up).decode
-decode_job = msgspec.json.Decoder(Job).decode
-_decode_record = msgspec.json.Decoder(Record).decode
+_UP: msgspec.json.Decoder[Up] = msgspec.json.Decoder(Up)
+_RECORD = msgspec.json.Decoder(Record)
+
+
+def decode_up(line: bytes) -> Up:
+    """Raises NotDecoded."""
+    return decode_by(_UP, line)
+
+
+def decode_job(line: bytes) -> Job:
+    """Raises NotDecoded."""
+    return decode(line, Job)
 
 
 def journalled(data: bytes) -> list[Record]:
     """A journal's records; what a killed process had half written is left out."""
-    return [_decode_record(line) for line in data.split(b"\n")[:-1]]
+    return [decode_by(_RECORD, line) for line in data.split(b"\n")[:-1]]
 
 
 def source_of(api: Api, records: Sequence[Record]) -> Literal["usage", "native", "unknown"]:

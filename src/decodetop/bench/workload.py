@@ -15,6 +15,7 @@ from decodetop.bench.plan import TOKENS_MAX
 from decodetop.bench.prompts import Prompts
 from decodetop.bench.reading import Plan
 from decodetop.bench.request import Dialect
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.core.regular import read_regular
 from decodetop.errors import DataError
 
@@ -131,17 +132,17 @@ _FORM = 'one JSON object a line: "prompt" or "messages" or "input_tokens"; "outp
 
 
 def _decoded(text: bytes) -> Line:
-    """Raises msgspec.MsgspecError."""
+    """Raises NotDecoded."""
     if b'"timestamp"' in text and b'"input_length"' in text:
-        traced = msgspec.json.decode(text, type=_Traced)
+        traced = decode(text, _Traced)
         return Line(t_s=traced.timestamp / 1e3, input_tokens=traced.input_length, output_tokens=traced.output_length)
-    return msgspec.json.decode(text, type=Line)
+    return decode(text, Line)
 
 
 def _line(text: bytes, where: str, api: str) -> Line:
     try:
         line = _decoded(text)
-    except msgspec.MsgspecError as error:
+    except NotDecoded as error:
         raise DataError(f"{where}: {error}", _FORM) from error
     if sum(part is not None for part in (line.prompt, line.messages, line.input_tokens)) != 1:
         raise DataError(f"{where}: a line has either prompt or messages or input_tokens", _FORM)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from decodetop.cli.common import complain, path_option
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.core.regular import open_regular
 from decodetop.errors import DataError, UsageError
 from decodetop.floor import hardware
@@ -117,8 +118,8 @@ def _report(path: Path) -> StepsReport | None:
     try:
         with open_regular(path) as file:
             raw = file.read(REPORT_MAX_BYTES)
-        return msgspec.json.decode(raw, type=StepsReport) if b'"ranks"' in raw[:4096] else None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return decode(raw, StepsReport) if b'"ranks"' in raw[:4096] else None
+    except (OSError, NotDecoded):
         return None
 
 

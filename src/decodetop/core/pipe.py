@@ -7,9 +7,8 @@ import os
 import shlex
 import signal
 
-import msgspec
-
 from decodetop.core.child import ends_with_us
+from decodetop.core.decode import NotDecoded
 from decodetop.core.sample import Command, Failure, Header, Notice, Sample
 from decodetop.core.source import Sink
 from decodetop.core.tape import LINE_MAX_BYTES, Codec
@@ -85,7 +84,7 @@ class PipeSource:
             async for line in self._process.stdout:
                 try:
                     sample = self._codec.sample(line)
-                except (msgspec.MsgspecError, RecursionError):
+                except NotDecoded:
                     continue
                 if sample is not None:
                     self._last = sample

@@ -16,6 +16,7 @@ import msgspec
 
 from decodetop.core.change import change, changed
 from decodetop.core.clock import SECOND_NS
+from decodetop.core.decode import NotDecoded, decode, decode_by
 from decodetop.core.regular import open_regular
 from decodetop.core.sample import ClockReading, Failure, Header, Notice, Reading, Sample
 from decodetop.core.source import RecordReading
@@ -78,7 +79,7 @@ class Codec:
     def change_line(self, sample: Sample, whole: Any) -> tuple[bytes, Any]:
         """The line that tells a reading by its change from `whole` (None: whole), and the reading as plain values."""
         assert sample.reading is not None
-        plain = msgspec.json.decode(self._encoder.encode(sample.reading))
+        plain = decode(self._encoder.encode(sample.reading))
         if whole is None:
             return self.line(sample), plain
         by = _Changed(sample.source, sample.t_ns, sample.seq, change(whole, plain))
@@ -87,8 +88,8 @@ class Codec:
     def header(self, line: bytes, where: str) -> Header:
         """Raises DataError if the line is no header, or one of a format this version can't read."""
         try:
-            header = msgspec.json.decode(line, type=Header)
-        except (msgspec.MsgspecError, RecursionError) as error:
+            header = decode(line, Header)
+        except NotDecoded as error:
             hint = "a tape starts with a line that `decodetop record` wrote"
             raise DataError(f"{where} is not a decodetop tape: {error}", hint) from error
         if header.kind != "decodetop-tape":
@@ -99,16 +100,16 @@ class Codec:
         return header
 
     def plain(self, line: bytes) -> Any:
-        """The reading of a whole line as plain values. Raises msgspec.MsgspecError."""
-        return msgspec.json.decode(self._line.decode(line).reading)
+        """The reading of a whole line as plain values. Raises NotDecoded."""
+        return decode(decode_by(self._line, line).reading)
 
     def sample(self, line: bytes, whole: Any = None) -> Sample | None:
         """The sample of a line, or None (and its source in `unknown`) if this version doesn't know the source.
 
-        `whole`: for a line that tells a change, what it changes. Raises msgspec.MsgspecError for a line that is no
+        `whole`: for a line that tells a change, what it changes. Raises NotDecoded for a line that is no
         sample.
         """
-        raw = self._line.decode(line)
+        raw = decode_by(self._line, line)
         reading: Reading | None = None
         if bytes(raw.reading) != b"null" or bytes(raw.change) != b"null":
             decoder = self._decoders.get(raw.source)
@@ -118,10 +119,10 @@ class Codec:
             text: bytes | msgspec.Raw = raw.reading
             if bytes(raw.change) != b"null":
                 try:
-                    text = self._encoder.encode(changed(whole, msgspec.json.decode(raw.change)))
-                except ValueError as error:
-                    raise msgspec.ValidationError(str(error)) from error
-            reading = decoder.decode(text)
+                    text = self._encoder.encode(changed(whole, decode(raw.change)))
+                except (ValueError, RecursionError) as error:
+                    raise NotDecoded(str(error)) from error
+            reading = decode_by(decoder, text)
         return Sample(source=raw.source, t_ns=raw.t_ns, seq=raw.seq, reading=reading, failure=raw.failure)
 
 
@@ -210,7 +211,7 @@ class Tape:
         """Sample number `at`, or None if its source is unknown or its line unreadable."""
         try:
             return self.codec.sample(self._read(at), self._whole_for(at))
-        except (msgspec.MsgspecError, RecursionError):
+        except NotDecoded:
             return None
 
     def _read(self, at: int) -> bytes:
@@ -219,7 +220,7 @@ class Tape:
         return self._file.read(length)
 
     def _whole_for(self, at: int) -> Any:
-        """What line `at` changes; None if it is whole. Raises msgspec.MsgspecError."""
+        """What line `at` changes; None if it is whole. Raises NotDecoded."""
         base = self._bases.get(at)
         if base is None:
             return None
@@ -262,8 +263,8 @@ class Tape:
         offset = self._file.tell()
         for line in iter(lambda: self._file.readline(LINE_MAX_BYTES), b""):
             try:
-                stamp = decoder.decode(line)
-            except (msgspec.MsgspecError, RecursionError):
+                stamp = decode_by(decoder, line)
+            except NotDecoded:
                 self.truncated = True
             else:
                 failed = bytes(stamp.failure) != b"null"

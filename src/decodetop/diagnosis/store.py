@@ -7,6 +7,8 @@ from pathlib import Path
 import msgspec
 
 from decodetop.core.atomic import make_folder, replace
+from decodetop.core.decode import NotDecoded, decode
+from decodetop.core.regular import read_regular
 from decodetop.diagnosis.reading import SCHEMA, Diagnosis
 
 FOLDER = "diagnoses"
@@ -36,7 +38,7 @@ class DiagnosisStore:
 
 def _read(path: Path) -> Diagnosis | None:
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Diagnosis)
-    except (OSError, msgspec.MsgspecError):
+        found = decode(read_regular(path), Diagnosis)
+    except (OSError, NotDecoded):
         return None
     return found if found.schema <= SCHEMA else None

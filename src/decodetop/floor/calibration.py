@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from decodetop.core.atomic import make_folder, replace
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.core.regular import read_regular
 from decodetop.errors import DataError
 from decodetop.floor.gap import SMALL
@@ -69,10 +70,10 @@ def load(investigation: Path) -> dict[str, Calibration]:
     """By card; empty without a file. Raises DataError for one that can't be read."""
     path = investigation / FILE
     try:
-        data = msgspec.json.decode(read_regular(path), type=_File)
+        data = decode(read_regular(path), _File)
     except FileNotFoundError:
         return {}
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, NotDecoded) as error:
         raise DataError(f"can't read {path}: {error}", "move it away, or use another --investigation DIR") from error
     if data.schema > SCHEMA:
         raise DataError(f"{path} is of a newer decodetop (schema {data.schema})", "update decodetop")

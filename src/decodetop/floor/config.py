@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.core.regular import open_regular
 from decodetop.errors import DataError
 
@@ -109,11 +108,11 @@ def read_json(path: Path) -> dict[str, Any]:
             raw = file.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
             raise DataError(f"{path} is larger than {MAX_BYTES >> 20} MiB", "it is no config.json")
-        data = msgspec.json.decode(_NOT_JSON.sub(rb"\1null", raw))
+        data = decode(_NOT_JSON.sub(rb"\1null", raw))
     except OSError as error:
         raise DataError(f"can't read {path}: {error.strerror}", "give --model a folder or a config.json") from error
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON: {str(error)[:120]}", "give --model a folder or a config.json") from error
+    except NotDecoded as error:
+        raise DataError(f"{path} is not JSON: {error}", "give --model a folder or a config.json") from error
     if not isinstance(data, dict):
         raise DataError(f"{path} holds no JSON object", "give --model a folder or a config.json")
     return data

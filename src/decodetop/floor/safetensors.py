@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.core.regular import open_regular
 from decodetop.errors import DataError
 from decodetop.floor.config import read_json
@@ -77,10 +76,10 @@ def _header(path: Path) -> Iterator[Tensor]:
             if len(head) < 8 or not 2 <= length <= HEADER_MAX_BYTES:
                 raise DataError(f"{path} has no safetensors header", "is the checkpoint complete?")
             raw = file.read(length)
-        table = msgspec.json.decode(raw, type=dict[str, dict[str, Any]])
+        table = decode(raw, dict[str, dict[str, Any]])
     except OSError as error:
         raise DataError(f"can't read {path}: {error.strerror}", "is the checkpoint complete?") from error
-    except (msgspec.MsgspecError, ValueError) as error:
+    except NotDecoded as error:
         raise DataError(f"{path} has a damaged header", "is the checkpoint complete?") from error
     for name, said in table.items():
         if name != "__metadata__":

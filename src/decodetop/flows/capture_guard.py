@@ -18,6 +18,7 @@ from typing import BinaryIO, Literal
 import msgspec
 
 from decodetop.bench.launch import environment
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.errors import DataError, RequestError
 from decodetop.steps.reading import LeftProfiling
 
@@ -44,8 +45,8 @@ def left_behind(folder: Path) -> LeftProfiling | None:
     try:
         with (folder / MARKER).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return msgspec.json.decode(file.read(), type=LeftProfiling)
-    except (OSError, msgspec.MsgspecError):
+            return decode(file.read(), LeftProfiling)
+    except (OSError, NotDecoded):
         return None
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 import psutil
 
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.errors import DataError, UsageError
 from decodetop.server.reading import Server
 
@@ -145,8 +146,8 @@ def _torch_profiler_dir(server: Server, environ: Mapping[str, str] | None) -> st
 
 def _object(text: str | None) -> dict[str, Any]:
     try:
-        value = msgspec.json.decode(text) if text else {}
-    except msgspec.MsgspecError:
+        value = decode(text) if text else {}
+    except NotDecoded:
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -12,10 +12,9 @@ import os
 import sys
 from pathlib import Path
 
-import msgspec
-
 from decodetop.bench.launch import KEY
 from decodetop.core.clock import SECOND_NS, Clock, SystemClock
+from decodetop.core.decode import decode
 from decodetop.errors import RequestError
 from decodetop.flows.capture_client import ProfileClient
 from decodetop.flows.capture_guard import ARMED, DONE, READY, Duty
@@ -30,7 +29,7 @@ AGAIN_S = 2.0
 def main() -> int:
     """Read the duty and watch over it."""
     key = os.environ.pop(KEY, None)
-    duty = msgspec.json.decode(sys.stdin.buffer.readline(), type=Duty)
+    duty = decode(sys.stdin.buffer.readline(), Duty)
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
     armed = False

@@ -15,6 +15,7 @@ import msgspec
 
 from decodetop.config import Settings
 from decodetop.core.clock import SECOND_NS, Clock
+from decodetop.core.decode import NotDecoded
 from decodetop.core.engine import Context, Engine
 from decodetop.core.sample import Command
 from decodetop.errors import ProbeError
@@ -156,7 +157,7 @@ class FirstCapture:
                     unprofiled = await watched(context, self._box.server.endpoint)
                     await self._client.start_profile(CAPTURE_STEPS, str(self._box.traces))
                     asked = True
-            except (OSError, msgspec.MsgspecError) as error:
+            except (OSError, NotDecoded) as error:
                 raise ProbeError("lost", f"the simulated server does not answer: {error}") from error
             files = sorted(self._box.traces.glob("*.trace.json.gz"))
             if len(files) >= self._box.tp:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from decodetop.core.atomic import locked, real_path, sync_folder, write_error
+from decodetop.core.decode import decode_lax
 from decodetop.core.stamp import stamp_of, wall_ns_of
 from decodetop.errors import DataError
 from decodetop.log.reading import Entry
@@ -157,10 +158,10 @@ def _line(entry: Entry) -> bytes:
 
 def _entry(line: bytes) -> Entry | None:
     try:
-        fields = json.loads(line)
+        fields = decode_lax(line)
         wall_ns = wall_ns_of(fields["at"])
         kind, text = fields["kind"], fields["text"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError):
         return None
     if wall_ns is None or not isinstance(kind, str) or not isinstance(text, str):
         return None

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.core.outside import harmless_json, plain, unlinked_json
 from decodetop.core.regular import read_regular, why
 from decodetop.errors import DataError
@@ -67,7 +68,7 @@ def data(snapshot: Snapshot) -> list[str]:
 
 def _rows(snapshot: Snapshot) -> str:
     """JSON, a line for each of its fields."""
-    whole = msgspec.json.decode(msgspec.json.encode(snapshot))
+    whole = decode(msgspec.json.encode(snapshot))
     rows = [f"{_quoted(name)}:{_inert(msgspec.json.encode(value).decode())}" for name, value in whole.items()]
     return "{" + ",\n".join(rows) + "}"
 
@@ -88,7 +89,7 @@ def read(path: Path) -> Read:
         raise DataError(f"can't read {path}: {why(error)}", hint) from error
     packed = _packed(text, path)
     try:
-        schema = msgspec.json.decode(packed, type=_Schema).schema
+        schema = decode(packed, _Schema).schema
         if schema > SCHEMA:
             raise DataError(
                 f"{path} has schema {schema}; this decodetop reads up to {SCHEMA}",
@@ -96,19 +97,19 @@ def read(path: Path) -> Read:
             )
         written = _FRONT_DATA.match(text)
         edited = written is not None and written[1] != digest(packed.decode())
-        return Read(msgspec.json.decode(packed, type=Snapshot), edited)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise DataError(f"{path}: its data is damaged: {plain(str(error))}", "write it again from its tape") from error
+        return Read(decode(packed, Snapshot), edited)
+    except NotDecoded as error:
+        raise DataError(f"{path}: its data is damaged: {error}", "write it again from its tape") from error
 
 
 def _packed(text: str, path: Path) -> bytes:
     """The JSON of the data, wherever it stands. The last comment is ours: what comes before is words from outside."""
     if text.lstrip().startswith("{"):
         try:
-            return bytes(msgspec.json.decode(text, type=_Outer).data)
-        except msgspec.MsgspecError as error:
+            return bytes(decode(text, _Outer).data)
+        except NotDecoded as error:
             hint = "give what report --json printed"
-            raise DataError(f"{path} holds no snapshot: {plain(str(error))}", hint) from error
+            raise DataError(f"{path} holds no snapshot: {error}", hint) from error
     begin = text.rfind(BEGIN)
     line_end = text.find("\n", begin)
     end = text.find(f"\n{END}", line_end)

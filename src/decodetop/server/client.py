@@ -19,6 +19,7 @@ import httpx
 import msgspec
 
 from decodetop.core.clock import Clock, Late, within
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.errors import RequestError
 from decodetop.server.reading import Engine, Status
 from decodetop.server.redact import redact_text
@@ -73,8 +74,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     def json(self) -> Any:
         """The body decoded; None if it is no JSON."""
         try:
-            return msgspec.json.decode(self.body)
-        except (msgspec.MsgspecError, RecursionError):  # the latter for nesting without end
+            return decode(self.body)
+        except NotDecoded:
             return None
 
     def object(self) -> dict[str, Any]:

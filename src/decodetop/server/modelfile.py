@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from decodetop.core.decode import decode
 from decodetop.core.regular import open_regular
 from decodetop.server.engines.adapter import AUTO, Facts, dtype_word
 
@@ -28,8 +29,8 @@ def declared(model: str) -> Declared | None:
         return None
     try:
         with open_regular(folder / "config.json") as file:
-            config = msgspec.json.decode(file.read(CONFIG_MAX_BYTES))
-    except (OSError, ValueError, msgspec.MsgspecError):
+            config = decode(file.read(CONFIG_MAX_BYTES))
+    except (OSError, ValueError):
         return None
     return _declared(config) if isinstance(config, dict) else None
 

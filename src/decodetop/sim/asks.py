@@ -7,6 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from decodetop.core.decode import NotDecoded, decode
+
 Api = Literal["completions", "chat", "generate"]
 DEFAULT_TOKENS = 128
 CHAT_TEMPLATE_TOKENS = 8
@@ -39,8 +41,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 def parse(api: Api, body: bytes, served_name: str, context_length: int) -> Ask:
     """Raises Refused. An unknown model is served all the same, as SGLang does."""
     try:
-        fields = msgspec.json.decode(body)
-    except msgspec.MsgspecError as error:
+        fields = decode(body)
+    except NotDecoded as error:
         raise Refused(f"1 validation error: body is not JSON: {error}", kind="Bad Request") from error
     if not isinstance(fields, dict):
         raise Refused("1 validation error: body is not an object", kind="Bad Request")

@@ -6,6 +6,7 @@ import asyncio
 
 import msgspec
 
+from decodetop.core.decode import decode_by
 from decodetop.sim.model import Load
 
 TIMEOUT_S = 2.0
@@ -19,8 +20,8 @@ class SimClient:
         self._decoder = msgspec.json.Decoder(Load)
 
     async def load(self) -> Load:
-        """What the server has done so far. Raises msgspec.MsgspecError for an answer that is none."""
-        return self._decoder.decode(await self._request("GET", "/sim/load", b""))
+        """What the server has done so far. Raises NotDecoded for an answer that is none."""
+        return decode_by(self._decoder, await self._request("GET", "/sim/load", b""))
 
     async def start_profile(self, num_steps: int, output_dir: str) -> None:
         fields = {"num_steps": num_steps, "output_dir": output_dir, "activities": ["CPU", "GPU"], "with_stack": False}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import msgspec
-
 from decodetop.core.clock import SECOND_NS, Clock
+from decodetop.core.decode import NotDecoded
 from decodetop.errors import ProbeError
 from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading
 from decodetop.sim import model
@@ -129,7 +128,7 @@ class SimGpuProbe:
         """Raises ProbeError (lost) when the simulated server is gone."""
         try:
             load = await self._loads.load()
-        except (OSError, msgspec.MsgspecError) as error:
+        except (OSError, NotDecoded) as error:
             message = f"the simulated server does not answer: {error}"
             raise ProbeError("lost", message, "leave the demo and start it again") from error
         seen = model.activity(self._before, load) if self._before is not None else IDLE

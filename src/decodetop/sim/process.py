@@ -11,6 +11,7 @@ from types import TracebackType
 
 import msgspec
 
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.errors import DataError
 from decodetop.sim.model import KvCast
 
@@ -96,8 +97,8 @@ def start_server(
     assert process.stdout is not None and process.stderr is not None
     first = process.stdout.readline()
     try:
-        line = msgspec.json.decode(first, type=_Line)
-    except msgspec.MsgspecError as error:
+        line = decode(first, _Line)
+    except NotDecoded as error:
         process.kill()
         said = process.stderr.read().decode(errors="replace").strip().splitlines()
         SimServer(process, "", 0, ()).stop()

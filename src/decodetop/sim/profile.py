@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.sim import trace
 from decodetop.sim.asks import Refused
 from decodetop.sim.batch import Pass
@@ -88,8 +87,8 @@ class Profiler:
 
     def _fields(self, body: bytes) -> dict[str, Any]:
         try:
-            fields = msgspec.json.decode(body) if body.strip() else {}
-        except msgspec.MsgspecError as error:
+            fields = decode(body) if body.strip() else {}
+        except NotDecoded as error:
             raise Refused(f"body is not JSON: {error}") from error
         if not isinstance(fields, dict):
             raise Refused("body is not an object")

@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from decodetop.core.decode import decode_by
 from decodetop.sim.serving import End, Request
 
 
@@ -50,6 +51,6 @@ class TruthLog:
 
 
 def read_truth(path: Path) -> list[TruthLine]:
-    """The lines of a truth log. Raises OSError, msgspec.MsgspecError."""
+    """The lines of a truth log. Raises OSError, NotDecoded."""
     decoder = msgspec.json.Decoder(TruthLine)
-    return [decoder.decode(line) for line in path.read_bytes().splitlines()]
+    return [decode_by(decoder, line) for line in path.read_bytes().splitlines()]

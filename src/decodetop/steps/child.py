@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from decodetop.core.clock import SECOND_NS, SystemClock
+from decodetop.core.decode import decode
 from decodetop.errors import DecodetopError
 from decodetop.steps import kinds
 from decodetop.steps.analyse import analyse
@@ -27,7 +28,7 @@ def main() -> int:
     """Read one job, say how it goes. 0 with a report, 1 with an error."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     gc.freeze()
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    job = decode(sys.stdin.buffer.read(), Job)
     try:
         table = kinds.load(Path(job.kinds)) if job.kinds else None
         report = analyse(

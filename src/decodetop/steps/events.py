@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Union
 
 import msgspec
 
+from decodetop.core.decode import NotDecoded, decode_by
 from decodetop.steps.chunks import BOUNDARY, Chunks
 from decodetop.steps.layout import Columns, Head, Layout
 from decodetop.steps.rescue import Loose, Rescue, id_of, int_of, ns_of, text_of
@@ -221,7 +222,7 @@ def _row(event: Loose) -> Row | None:
     if bytes(event.ph) != b'"X"' or start_ns is None or duration_ns is None or name is None:
         return None
     try:
-        correlation = _ARGUMENTS.decode(event.args).correlation
-    except msgspec.DecodeError:
+        correlation = decode_by(_ARGUMENTS, event.args).correlation
+    except NotDecoded:
         correlation = msgspec.Raw(b"null")
     return Row(name, id_of(event.pid), id_of(event.tid), start_ns, duration_ns, int_of(correlation))

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from decodetop.core.clock import SECOND_NS, Clock
+from decodetop.core.decode import NotDecoded, decode_by
 from decodetop.errors import TraceError
 from decodetop.steps.reading import Parsing, StepsReport
 from decodetop.steps.wire import Job, Said
@@ -64,8 +65,8 @@ async def _listen(process: asyncio.subprocess.Process, pace: _Pace) -> Said | No
     assert process.stdout is not None
     async for line in process.stdout:
         try:
-            said = _DECODER.decode(line)
-        except msgspec.MsgspecError:
+            said = decode_by(_DECODER, line)
+        except NotDecoded:
             continue
         if said.report is not None or said.error is not None:
             return said

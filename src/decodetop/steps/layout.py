@@ -99,7 +99,7 @@ class Layout:
         """None where the chunk is not laid out so, whatever is the matter."""
         try:
             return self._read(text)
-        except (_Strange, msgspec.MsgspecError, ValueError, IndexError):
+        except (_Strange, msgspec.MsgspecError, ValueError, IndexError, RecursionError):
             return None
 
     def _read(self, text: bytes) -> Found:

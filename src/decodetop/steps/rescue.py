@@ -13,6 +13,7 @@ from decimal import Decimal, InvalidOperation
 
 import msgspec
 
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.steps.chunks import BOUNDARY, Chunks
 
 GLUE_MAX = 6
@@ -153,8 +154,8 @@ def text_of(raw: msgspec.Raw) -> str | None:
     if not data.startswith(b'"'):
         return None
     try:
-        return msgspec.json.decode(data, type=str)
-    except msgspec.DecodeError:
+        return decode(data, str)
+    except NotDecoded:
         try:
             return str(json.loads(data.decode("utf-8", "replace"), strict=False))
         except ValueError:

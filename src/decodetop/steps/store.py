@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from decodetop.core.atomic import make_folder, replace
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.core.regular import read_regular
 from decodetop.errors import DataError
 from decodetop.steps.reading import SCHEMA, Capture
@@ -46,7 +47,7 @@ class CaptureStore:
         for path in paths:
             try:
                 found.append(_decode(read_regular(path, CAPTURE_MAX_BYTES)))
-            except (OSError, msgspec.MsgspecError, DataError) as error:
+            except (OSError, NotDecoded, DataError) as error:
                 bad.append(f"{path.name}: {error}")
         self.captures = tuple(sorted(found, key=_age))
         self.unreadable = tuple(bad)
@@ -82,7 +83,7 @@ def _age(capture: Capture) -> tuple[int, str]:
 
 
 def _decode(data: bytes) -> Capture:
-    schema = msgspec.json.decode(data, type=_Schema).schema
+    schema = decode(data, _Schema).schema
     if schema > SCHEMA:
         raise DataError(f"schema {schema} is newer than this decodetop reads ({SCHEMA})")
-    return msgspec.json.decode(data, type=_File).capture
+    return decode(data, _File).capture

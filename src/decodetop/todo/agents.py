@@ -5,7 +5,6 @@ Places and shapes as in todo formats, C1 of the reference notes: undocumented an
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -15,6 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from decodetop.core.decode import NotDecoded, decode_lax
 from decodetop.core.regular import open_regular, read_regular
 from decodetop.errors import DataError
 from decodetop.todo.document import Document, encodable, unnamed_document
@@ -158,8 +158,8 @@ def _rollouts(sessions: Path) -> Iterator[Path]:
 def _plan_call(line: bytes) -> list[Any] | None:
     """The plan of a log line that calls `update_plan`, whose arguments are a JSON string."""
     try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
+        entry = decode_lax(line)
+    except NotDecoded:
         return None
     call = entry.get("payload", entry) if isinstance(entry, dict) else None
     if not isinstance(call, dict) or call.get("name") != "update_plan":
@@ -183,13 +183,13 @@ def _task_folder(folder: Path) -> FollowedPlan:
     changed = folder.stat().st_mtime_ns
     for path in files[:TASK_FILES_MOST]:
         try:
-            entries.append(json.loads(read_regular(path, _FILE_MAX_BYTES)))
+            entries.append(decode_lax(read_regular(path, _FILE_MAX_BYTES)))
             changed = max(changed, path.stat().st_mtime_ns)
         except FileNotFoundError:
             continue
         except OSError as error:
             problem = f"{path.name}: {error.strerror or error}"
-        except (ValueError, RecursionError):
+        except NotDecoded:
             problem = f"{path.name} is not JSON (yet)"
     return _plan("Claude Code", folder.name, folder, entries, changed, problem)
 

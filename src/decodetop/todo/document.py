@@ -9,6 +9,8 @@ from typing import Any, TypeGuard, TypeVar
 
 import msgspec
 
+from decodetop.core.decode import decode_lax
+
 SCHEMA = 1
 """Of the file `{"schema": 1, "next_id": N, "todos": [...]}`."""
 
@@ -182,7 +184,7 @@ def encodable(value: Any) -> Any:
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+        return decode_lax(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     return value
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from decodetop.core.atomic import locked, real_path, replace
+from decodetop.core.decode import decode_lax
 from decodetop.core.regular import read_regular
 from decodetop.todo.document import Document, bytes_of, same, unnamed_document, with_ids
 from decodetop.todo.model import Undo
@@ -36,9 +37,9 @@ class Past:
     def undo(self) -> Undo:
         """What there is to take back and to make again."""
         try:
-            kept = json.loads(read_regular(self._path, FILE_MAX_BYTES))
+            kept = decode_lax(read_regular(self._path, FILE_MAX_BYTES))
             done, undone = (tuple(map(_pair, kept[name])) for name in ("done", "undone"))
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        except (OSError, ValueError, LookupError, TypeError):
             return Undo()
         return Undo(done=done, undone=undone)
 
@@ -68,4 +69,4 @@ def _pair(value: Any) -> tuple[Document, Document]:
 
 
 def _fields(pair: tuple[Document, Document]) -> list[Any]:
-    return [json.loads(bytes_of(one)) for one in pair]
+    return [decode_lax(bytes_of(one)) for one in pair]

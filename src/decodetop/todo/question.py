@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from decodetop.core.atomic import locked, real_path, replace, sweep
+from decodetop.core.decode import decode_lax
 from decodetop.core.regular import read_text
 from decodetop.errors import DataError
 
@@ -44,12 +45,12 @@ def write_fields(folder: Path, **fields: Any) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        parsed = json.loads(read_text(path))
+        parsed = decode_lax(read_text(path))
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise DataError(f"can't read {path}: {error.strerror}", "check its permissions") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DataError(f"{path} is not JSON: {error}", 'it should be {"schema": 1, "question": "..."}') from error
     if not isinstance(parsed, dict):
         raise DataError(f"{path} holds no object", 'it should be {"schema": 1, "question": "..."}')

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from decodetop.core.atomic import locked, real_path, replace, sweep, sync_folder, write_error
+from decodetop.core.decode import decode_lax
 from decodetop.core.regular import read_regular, size_words
 from decodetop.errors import DataError
 from decodetop.todo.document import SCHEMA, Document, ShapeError, bytes_of, normalise, same, unnamed_document, with_ids
@@ -180,7 +181,7 @@ class TodoStore:
 
     def _remember(self, ours: Document, seen: Seen) -> None:
         foreign = seen.theirs if seen.foreign else self.memory().foreign
-        kept = {name: one and json.loads(bytes_of(one)) for name, one in (("last", ours), ("foreign", foreign))}
+        kept = {name: one and decode_lax(bytes_of(one)) for name, one in (("last", ours), ("foreign", foreign))}
         with contextlib.suppress(DataError):
             replace(self._memory_path, json.dumps(kept).encode(), durable=False)
 
@@ -223,17 +224,13 @@ def _seen_against(read: Document, versions: Sequence[Document], last: Document |
 
 
 def _json(data: bytes) -> Any:
-    return json.loads(data.decode("utf-8-sig"))
+    return decode_lax(data.decode("utf-8-sig"))
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return f"line {error.lineno}, column {error.colno}: {error.msg}"
     if isinstance(error, UnicodeDecodeError):
         return f"not UTF-8 text at byte {error.start}"
-    if isinstance(error, ShapeError):
-        return str(error)
-    return "its JSON is nested too deeply" if isinstance(error, RecursionError) else f"{error}"
+    return str(error)
 
 
 def salvaged(data: bytes) -> Document:

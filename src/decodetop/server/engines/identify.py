@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from decodetop.server.client import Answer, NoAnswer
 from decodetop.server.engines.adapter import Adapter, first_model
@@ -73,7 +74,10 @@ async def identify(get: Get, has_key: bool) -> Engine:
         return owner
     for path, fields, engine in _SIGNS:
         answer = await get("unknown", path)
-        if answer.ok and all(field in answer.object() for field in fields):
+        said = answer.object()
+        if not answer.ok or not all(field in said for field in fields):
+            continue
+        if engine != "ollama" or _is_ollama(said, models):
             return engine
     if entry.get("id"):
         return "unknown"
@@ -88,6 +92,16 @@ _SIGNS: tuple[tuple[str, tuple[str, ...], Engine], ...] = (
     ("/api/version", ("version",), "ollama"),
 )
 """Path, the fields that must be in its object, engine. SGLang answers Ollama's paths too, so it is asked first."""
+
+
+def _is_ollama(version: Mapping[str, Any], models: Answer) -> bool:
+    """Its version object has one field, a version in digits, and its `/v1/models` is a list (before 0.1.24: a 404).
+
+    Many a program that answers everything with some JSON object has a `version` in it.
+    """
+    text = version.get("version")
+    listed = models.code == 404 or models.object().get("object") == "list"
+    return len(version) == 1 and isinstance(text, str) and text[:1].isdecimal() and listed
 
 
 async def _behind_a_key(get: Get, denied: Answer) -> Engine:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.server.engines.adapter import (
     NO_SPECULATION,
     Ask,
@@ -249,7 +250,7 @@ def _sizes(values: object) -> tuple[int, ...]:
 
 def _json(text: str | None) -> dict[str, Any]:
     try:
-        value = msgspec.json.decode(text) if text else {}
-    except msgspec.MsgspecError:
+        value = decode(text) if text else {}
+    except NotDecoded:
         return {}
     return value if isinstance(value, dict) else {}

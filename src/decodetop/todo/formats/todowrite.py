@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from decodetop.core.decode import NotDecoded, decode_lax
 from decodetop.todo.document import SCHEMA, normalise, tree
 from decodetop.todo.formats.block import Block
 
@@ -52,8 +53,8 @@ def render(items: Sequence[Mapping[str, Any]]) -> str:
 def lists_in_text(text: str) -> list[Found]:
     """Every list of items in the text, in its order."""
     try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
+        parsed = decode_lax(text)
+    except NotDecoded:
         return _scan(text)
     if isinstance(parsed, list) and all(isinstance(entry, str) or _has_words(entry) for entry in parsed):
         return [Found(entries=tuple(parsed))]
@@ -66,8 +67,8 @@ def lists_in_value(value: Any, nesting: int = _NESTING_MAX) -> Iterator[list[Any
         return
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         try:
-            yield from lists_in_value(json.loads(value), nesting - 1)
-        except (ValueError, RecursionError):
+            yield from lists_in_value(decode_lax(value), nesting - 1)
+        except NotDecoded:
             return
     elif isinstance(value, list):
         if _is_list(value):
