@@ -152,7 +152,7 @@ def json_load(path: Path) -> str:
 
 
 def hta(path: Path) -> str:
-    from hta.common.trace_parser import parse_trace_file  # type: ignore[import-not-found]
+    from hta.common.trace import parse_trace_file  # type: ignore[import-not-found]
 
     _, frame, _ = parse_trace_file(str(path))[:3]
     return f"{len(frame):,} rows"
