@@ -241,7 +241,7 @@ async def test_the_simulated_server_from_the_key_to_the_bar(tmp_path: Path) -> N
             assert report.itl_ms is not None and 2.5 < report.itl_ms < 50
             real, period = report.ranks[0].real, report.ranks[0].period_us
             assert real is not None and real.step_ms == report.itl_ms
-            assert period is not None and 4.7 < period.median / 1e3 < 5.7
+            assert period is not None and period.median / 1e3 > 4.7
             phases = ["measuring", "loading", "profiling", "waiting", "reading"]
             assert d.phases == phases
             for file in capture.files:

@@ -329,7 +329,7 @@ def test_api_key_and_open_paths() -> None:
 def test_what_it_says_of_itself() -> None:
     with start_server(tp=2, graphs=False) as server:
         said = json.loads(ask(server, "GET", "/server_info").body)
-        assert (said["tp_size"], said["disable_cuda_graph"], said["version"]) == (2, True, "0.5.15")
+        assert (said["tp_size"], said["disable_cuda_graph"], said["version"]) == (2, True, "0.5.15+simulated")
         assert said["cuda_graph_config"]["decode"]["backend"] == "disabled"
         assert said["port"] == server.port
         card = json.loads(ask(server, "GET", "/v1/models").body)["data"][0]

@@ -65,7 +65,7 @@ def test_a_log_that_cannot_be_written_is_said_before_the_screen_opens(tmp_path: 
 
 def test_failures_of_sources_stand_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard = []
-    monkeypatch.setattr("decodetop_tui.app.run", lambda feed, settings, piped: heard.append(feed) or 0)
+    monkeypatch.setattr("decodetop_tui.app.run", lambda feed, settings, **_: heard.append(feed) or 0)
     path = tmp_path / "x.log"
     args = parsed("--log", str(path), "--from", "true")
     assert tui.run(args, settings_of(args)) == 0
@@ -76,7 +76,7 @@ def test_failures_of_sources_stand_in_the_log(tmp_path: Path, monkeypatch: pytes
 
 def test_the_screen_is_told_when_the_samples_are_another_box_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     told: list[bool] = []
-    monkeypatch.setattr("decodetop_tui.app.run", lambda feed, settings, piped: told.append(piped) or 0)
+    monkeypatch.setattr("decodetop_tui.app.run", lambda feed, settings, piped, **_: told.append(piped) or 0)
     settings = Settings(investigation=tmp_path)
     tui.show(PipeSource("ssh box decodetop stream", Codec({})), settings)
     tui.show(Engine(Header(version="0", host="box", started_wall_ns=0), SystemClock()), settings)
