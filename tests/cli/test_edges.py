@@ -82,7 +82,7 @@ def without_roots_powers() -> None:
     "argv",
     [
         "bench list", "bench show 1", "bench run --endpoint 127.0.0.1:9", "todo", "todo add x", "todo question",
-        "doctor", "report", "floor --model {}/x --gpu A100", "diagnose --run 1", "stream --duration-s 1",
+        "doctor", "report", "floor --model {}/x --gpu A100", "diagnose --run 1 --no-capture", "stream --duration-s 1",
         "record -o {}/x", "replay {}/x --json", "steps {}/x", "todo import {}/x", "todo follow {}/x",
         "server --config {}/x",
         "bench experiment {}/x", "bench run --prompts {}/x", "report --tape {}/x",

@@ -206,9 +206,9 @@ def test_no_bytes_on_the_line_end_it_or_make_it_deaf(tmp_path: Path, window: str
         terminal.type("\x1b")
         terminal.settle()
         terminal.type("2?")
-        terminal.until(lambda t: t.shows("previous pane"))
+        terminal.until(lambda t: t.shows("focus it on a preset"))
         terminal.type("\x1b")
-        terminal.until(lambda t: not t.shows("previous pane"))
+        terminal.until(lambda t: not t.shows("focus it on a preset"))
         terminal.type("q")
         assert terminal.wait() == 0
         assert termios.tcgetattr(terminal.master) == terminal.before

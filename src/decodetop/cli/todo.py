@@ -206,7 +206,8 @@ def _follow(args: argparse.Namespace) -> int:
         print_json({"schema": SCHEMA, **msgspec.to_builtins(reading)})
     else:
         print_lines(text.follow_lines(reading))
-    return 1 if args.path and reading.reasons else 0
+    unread = reading.reasons or any(plan.problem is not None for plan in reading.plans)
+    return 1 if args.path and unread else 0
 
 
 def _json(parser: argparse.ArgumentParser, default: Any) -> None:
