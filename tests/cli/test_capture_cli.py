@@ -71,7 +71,7 @@ def test_it_asks_first_and_no_is_an_answer(
     monkeypatch.setattr(sys, "stdin", Typed("n\n"))
     assert capture(sim, tmp_path) == 1
     said = capsys.readouterr().err
-    assert f"Profile 20 decode steps of SGLang 0.5.15+simulated simulated-8b at {sim.endpoint}; 1 stream is started" in said
+    assert f"Profile 20 decode steps of SGLang 0.5.15+simulated simulated-8b at {sim.endpoint}; 1 stream" in said
     assert CAPTURE_COSTS in said and "[y/N]" in said
     assert not (tmp_path / "captures").exists()
 
