@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from decodetop.server.journal import AGAIN_S, HEAD_S, STATE_S, Journal, Unit, unit_state
+from decodetop.server.logfile import GROWN_BYTES, HEAD_BYTES
 from decodetop.server.probe import ServerProbe
 from decodetop.server.reading import Server
 from support.clock import ManualClock
@@ -64,6 +65,19 @@ async def test_a_journal_is_followed_and_its_child_ends_with_us(
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
     assert asked(tmp_path) == ["journalctl -u sglang.service -o cat --no-pager -q -f -n 0"]
+
+
+async def test_what_a_journal_pours_out_is_bounded(command: Command, clock: ManualClock, tmp_path: Path) -> None:
+    command("journalctl", f"head -c {GROWN_BYTES * 4} /dev/zero; echo; echo end; touch {tmp_path / 'done'}")
+    journal = Journal(UNIT, 0, clock)
+    await journal.grown()
+    assert journal._reader is not None
+    await journal._reader
+    text = await journal.grown()
+    assert len(text) == GROWN_BYTES and text.endswith("end\n")
+    command("journalctl", "exec cat /dev/zero")
+    assert len(await journal.head()) == HEAD_BYTES, "and the beginning is"
+    await journal.close()
 
 
 async def test_a_journal_that_ended_is_followed_again_later(

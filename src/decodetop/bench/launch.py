@@ -28,6 +28,7 @@ from decodetop.bench.wire import (
     journalled,
     source_of,
 )
+from decodetop.core.child import gone
 from decodetop.core.decode import NotDecoded
 from decodetop.core.outside import plain
 from decodetop.errors import RequestError
@@ -273,7 +274,7 @@ class _Child:
             await asyncio.wait_for(self._process.wait(), STOP_S)
         except TimeoutError:
             self.signal(signal.SIGKILL)
-            await self._process.wait()
+            await gone(self._process)
 
 
 def _memory_file() -> BinaryIO:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from decodetop.core.child import ends_with_us
+from decodetop.core.child import ends_with_us, gone
 from decodetop.core.clock import SECOND_NS, Clock, Late, within
 from decodetop.server.logfile import GROWN_BYTES, HEAD_BYTES
 
@@ -134,4 +134,4 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
+    await gone(process)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from decodetop.core.child import gone
 from decodetop.core.clock import SECOND_NS, Clock
 from decodetop.core.decode import NotDecoded, decode_by
 from decodetop.errors import TraceError
@@ -132,4 +133,4 @@ async def _end(process: asyncio.subprocess.Process) -> None:
             os.killpg(process.pid, word)
         waiting = asyncio.ensure_future(process.wait())
         await asyncio.wait({waiting}, timeout=STOP_S)
-    await process.wait()
+    await gone(process)
