@@ -130,6 +130,13 @@ def test_a_share_outside_of_one_is_not_shown() -> None:
     assert look.kv_usage is None and look.reasons["kv_usage"] == "the engine reports -0.5, not a share of 1"
 
 
+@pytest.mark.parametrize("odd", ["-3", "+Inf", "-Inf", "1e300"])
+def test_figures_that_can_not_be_are_unknown(odd: str) -> None:
+    look = vllm.look_at(parse(f"vllm:num_requests_running {odd}\nvllm:generation_tokens_total {odd}\n", vllm.WANTED))
+    assert look.running is None and look.reasons["running"].endswith("which can't be")
+    assert look.counters.generated_tokens is None
+
+
 @pytest.mark.parametrize(
     ("flags", "on", "largest"),
     [

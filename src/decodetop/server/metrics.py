@@ -79,8 +79,10 @@ class Scrape:
         total = self.total(name)
         return None if total is None else total / len(self.points(name))
 
-    def not_a_number(self, name: str) -> bool:
-        return any(math.isnan(point.value) for point in self.points(name))
+    def not_finite(self, name: str) -> str | None:
+        """The first value that is NaN or infinite, as it is written; None without."""
+        odd = (point.value for point in self.points(name) if not math.isfinite(point.value))
+        return next(("NaN" if math.isnan(value) else f"{value:+}" for value in odd), None)
 
     def histogram(self, name: str) -> Histogram | None:
         """Added over label sets; None if the scrape has no such histogram."""

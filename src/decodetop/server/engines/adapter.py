@@ -19,6 +19,8 @@ Ask = Callable[[str], Awaitable[Answer]]
 """GET one of the engine's safe paths. Raises client.NoAnswer."""
 
 NO_SPECULATION = "no speculation"
+IMPOSSIBLE = 1e18
+"""No count of tokens or requests and no size in bytes comes near."""
 AUTO = "auto: taken from the model's own configuration"
 
 
@@ -180,12 +182,21 @@ def gauge(scrape: Scrape, names: tuple[str, ...], field: str, reasons: dict[str,
     """As `total`; when there is none, `reasons[field]` says why."""
     value = total(scrape, names)
     if value is None:
-        if any(scrape.not_a_number(name) for name in names):
-            reasons[field] = "the engine reports NaN"
+        odd = next((odd for name in names if (odd := scrape.not_finite(name))), None)
+        if odd is not None:
+            reasons[field] = f"the engine reports {odd}, which can't be"
         else:
-            odd = f" ({scrape.unreadable} lines of the scrape can't be read)" if scrape.unreadable else ""
-            reasons[field] = f"no metric {names[0]}{odd}"
+            more = f" ({scrape.unreadable} lines of the scrape can't be read)" if scrape.unreadable else ""
+            reasons[field] = f"no metric {names[0]}{more}"
+    elif not _possible(value):
+        reasons[field] = f"the engine reports {value:g}, which can't be"
+        return None
     return value
+
+
+def _possible(value: float) -> bool:
+    """What is counted or sized is neither negative nor without end."""
+    return 0 <= value < IMPOSSIBLE
 
 
 def share(scrape: Scrape, names: tuple[str, ...], field: str, reasons: dict[str, str]) -> float | None:
@@ -206,7 +217,8 @@ def count(value: float | None) -> int | None:
 
 def counted(scrape: Scrape, table: MetricTable, ttft: Histogram | None, itl: Histogram | None) -> Counters:
     """The counters of the table and the sums of both histograms."""
-    values = {field: total(scrape, names) for field, names in table.counters.items()}
+    found = {field: total(scrape, names) for field, names in table.counters.items()}
+    values = {field: value if value is not None and _possible(value) else None for field, value in found.items()}
     first, gap = ttft or EMPTY, itl or EMPTY
     return Counters(
         **values,

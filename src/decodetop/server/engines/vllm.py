@@ -179,7 +179,7 @@ def look_at(scrape: Scrape) -> Look:
     started = scrape.total("process_start_time_seconds")
     counters = counted(scrape, METRICS, ttft, itl)
     running = count(gauge(scrape, METRICS.running, "running", reasons))
-    if scrape.empty or running is None:
+    if not any(scrape.points(name) for name in METRICS.running):
         reasons["running"] = NO_STATS
     return Look(
         basis=f"started {started:.0f}" if started else "counters",
