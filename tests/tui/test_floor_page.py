@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -209,3 +210,14 @@ def test_a_move_of_an_effort_that_a_later_version_wrote_has_words() -> None:
 def test_the_state_of_the_tests_is_the_one_meant() -> None:
     state: State = floors.judged()
     assert state.lane("floor").last is floors.reading()
+
+
+@pytest.mark.parametrize(
+    ("batch", "t_phys_ms", "t_prac_ms"),
+    [(4, 1.0, 0.0), (4, 1.0, -2.0), (0, 1.0, 1.0), (2, 1.0, 1.0), (4, 5e-324, sys.float_info.max)],
+)
+def test_points_without_a_place_on_the_axes_break_no_plot(batch: int, t_phys_ms: float, t_prac_ms: float) -> None:
+    good = [BatchPoint(batch=n, t_phys_ms=3.0 * n, t_prac_ms=4.0 * n, tok_s=None, bound="memory") for n in (1, 2)]
+    odd = BatchPoint(batch=batch, t_phys_ms=t_phys_ms, t_prac_ms=t_prac_ms, tok_s=None, bound="memory")
+    for points in ([*good, odd], [odd, *good], [odd, odd]):
+        assert len({len("".join(span.text for span in line)) for line in plot(points, None, 90, 8)[:8]}) <= 1

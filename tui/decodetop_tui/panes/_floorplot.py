@@ -26,7 +26,7 @@ class Mark(NamedTuple):
 def plot(points: Sequence[BatchPoint], mark: Mark | None, width: int, rows: int) -> list[list[Span]]:
     """`rows` lines of curves (the bound dim, practice above it), an axis and its labels; empty without room."""
     room = width - LABEL_CELLS - 2
-    points = [one for one in points if words.known(one.t_phys_ms) and words.known(one.t_prac_ms) and one.t_phys_ms > 0]
+    points = _drawable(points)
     if len(points) < 2 or room < 20 or rows < 3:
         return []
     usable = mark is not None and words.known(mark.ms) and mark.ms > 0 and mark.batch > 0
@@ -34,7 +34,7 @@ def plot(points: Sequence[BatchPoint], mark: Mark | None, width: int, rows: int)
         [mark.ms] if usable and mark is not None else []
     )
     low, high = math.log2(min(seen)), math.log2(max(seen))
-    high = max(high, low + 0.5)
+    high = min(max(high, low + 0.5), 1023.0)  # 2 ** 1024 is no float
     field = _Field(math.log2(points[0].batch), math.log2(points[-1].batch), low, high, room, rows)
     bound = field.curve([(one.batch, one.t_phys_ms) for one in points])
     practice = field.curve([(one.batch, one.t_prac_ms) for one in points])
@@ -55,6 +55,16 @@ def plot(points: Sequence[BatchPoint], mark: Mark | None, width: int, rows: int)
                 line.append(Span(chr(0x2800 + under) if under else " ", "dim"))
         lines.append(joined(line))
     return [*lines, *_axis(points, field)]
+
+
+def _drawable(points: Sequence[BatchPoint]) -> list[BatchPoint]:
+    """What has a place on logarithmic axes: known and above zero, one a batch, in its order."""
+    by_batch = {
+        one.batch: one
+        for one in points
+        if one.batch > 0 and all(words.known(ms) and ms > 0 for ms in (one.t_phys_ms, one.t_prac_ms))
+    }
+    return [by_batch[batch] for batch in sorted(by_batch)]
 
 
 class _Field(NamedTuple):
