@@ -86,6 +86,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.one_of([values(arg) for arg in args])
     if origin is Literal:
         return st.sampled_from(args)
+    if origin is tuple and args[-1] is not Ellipsis:
+        return st.tuples(*map(values, args))
     if origin is tuple:
         return st.lists(values(args[0]), max_size=3).map(tuple)
     if origin is dict:
