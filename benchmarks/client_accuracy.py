@@ -4,13 +4,17 @@
     python benchmarks/client_accuracy.py --realtime        # on a busy machine, as root
     python benchmarks/client_accuracy.py --aiperf VENV/bin/python --guidellm ... --inference-perf ...
 
+It needs no installation and no network: from a checkout, with httptools, uvloop, msgspec, psutil and httpx in a folder
+SITE, `PYTHONPATH=src:tui:SITE python benchmarks/client_accuracy.py`.
+
 The server (decodetop.sim, `--exact`: TTFT 100 ms, ITL 20 ms from the arrival of each request) runs on one core, the
-client on another; both stamp with CLOCK_MONOTONIC. Closed loop, 3 requests a stream, 32 tokens each; all streams start
-together, so that they emit in the same instant, as a batched decode step does. Truth is what the server sent, never
-what it planned: TTFT = its first send minus the client's write of the request, ITL = between its sends. `ideal` tok/s =
-streams x 32 / (100 + 31 x 20 ms). Clients: ours (decodetop's load process), one shared httpx.AsyncClient, and the peers
-of client_peers.py whose interpreters are given (what they report is compared; their sends are taken as its arrivals).
-A busy machine spoils all of it: `load` is the load average at the start, and 2 free cores are the least.
+client on another, no sibling of it; both stamp with CLOCK_MONOTONIC. Closed loop, 3 requests a stream (24 at least),
+32 tokens each; all streams start together, so that they emit in the same instant, as a batched decode step does. Truth
+is what the server sent, never what it planned: TTFT = its first send minus the client's write of the request, ITL =
+between its sends. `ideal` tok/s = streams x 32 / (100 + 31 x 20 ms). Clients: ours (decodetop's load process), one
+shared httpx.AsyncClient, and the peers of client_peers.py whose interpreters are given (what they report is compared;
+their sends are taken as its arrivals). A busy machine spoils all of it: `load` is the load average at the start, and 2
+free cores are the least.
 """
 
 from __future__ import annotations
@@ -41,6 +45,9 @@ from decodetop.sim.process import start_server
 from decodetop.sim.truth import TruthLine, read_truth
 
 TTFT_MS, ITL_MS, TOKENS, ROUNDS = 100.0, 20.0, 32, 3
+REQUESTS_MIN = 24
+"""A p99 of three requests would be one hiccup."""
+SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 NS_PER_MS = 1e6
 
 
@@ -77,19 +84,25 @@ def main() -> int:
     if args.httpx is not None:
         print(json.dumps(asyncio.run(_httpx_client(args.httpx, args.streams[0]))))
         return 0
-    cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < 2:
-        print("two cores are the least: one for the server, one for the client", file=sys.stderr)
+    try:
+        client_core, server_core = args.cores or two_cores(sorted(os.sched_getaffinity(0)))
+        os.sched_setaffinity(0, {server_core})  # refuses a core that is not ours
+        os.sched_setaffinity(0, {client_core})
+    except (OSError, ValueError) as error:
+        print(f"two cores are the least, one for the server, one for the client: {error}", file=sys.stderr)
         return 1
-    os.sched_setaffinity(0, cores[:1])
     if args.realtime:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))  # the children inherit it
     facts = {
         "realtime": args.realtime,
-        "cores": len(cores),
+        "client_core": client_core,
+        "server_core": server_core,
+        "cores": os.cpu_count(),
+        "cpu": processor(),
         "load": os.getloadavg()[0],
         "python": platform.python_version(),
     }
+    print(", ".join(f"{name} {value}" for name, value in facts.items()))
     peers = {name: getattr(args, name.replace("-", "_")) for name in PEERS}
     clients = [*args.clients, *(name for name, python in peers.items() if python is not None)]
     rows = []
@@ -97,7 +110,7 @@ def main() -> int:
     for streams in args.streams:
         for client in clients:
             try:
-                row = measure(client, streams, cores[1], peers.get(client))
+                row = measure(client, streams, server_core, peers.get(client))
             except PeerFailed as error:
                 print(f"{client:<15}{streams:>8}  did not run: {error}")
                 continue
@@ -123,7 +136,7 @@ def measure(client: str, streams: int, server_core: int, python: Path | None) ->
         with start_server(exact=schedule, truth=truth, more=more) as server:
             os.sched_setaffinity(server.process.pid, {server_core})
             if python is not None:
-                task = Task(python, server.endpoint, streams, ROUNDS * streams, TOKENS, Path(folder))
+                task = Task(python, server.endpoint, streams, requests_of(streams), TOKENS, Path(folder))
                 said = run_peer(client, task)
                 return judged_by_report(client, task, said, read_truth(truth))
             if client == "ours":
@@ -131,6 +144,42 @@ def measure(client: str, streams: int, server_core: int, python: Path | None) ->
             else:
                 seen, cpu = _httpx(server.endpoint, streams)
         return compare(client, streams, seen, {line.id: line for line in read_truth(truth)}, cpu)
+
+
+def two_cores(cores: Sequence[int]) -> tuple[int, int]:
+    """One for the client, and one for the server that shares no core with it. Raises ValueError with fewer than two.
+
+    Hyperthreads of one core would slow each other; the first core is left alone where there are others, since
+    interrupts are often taken there.
+    """
+    if len(cores) < 2:
+        raise ValueError(f"there is {len(cores)}")
+    free = list(cores[1:] if len(cores) > 4 else cores)
+    client = free[0]
+    return client, next((core for core in free[1:] if core not in siblings(client)), free[1])
+
+
+def siblings(core: int) -> set[int]:
+    """The threads of `core`'s own core, as Linux lists them (`0,8` or `0-1`); none where it does not say."""
+    try:
+        parts = Path(SIBLINGS.format(core)).read_text().strip().split(",")
+        ends = [[int(end) for end in part.split("-")] for part in parts]
+    except (OSError, ValueError):
+        return set()
+    return {thread for end in ends for thread in range(end[0], end[-1] + 1)}
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def requests_of(streams: int) -> int:
+    """The same number for every stream."""
+    return streams * max(ROUNDS, -(-REQUESTS_MIN // streams))
 
 
 class _Quiet:
@@ -148,7 +197,7 @@ async def _ours(endpoint: str, streams: int) -> tuple[list[Seen], float | None]:
         preset="accuracy",
         endpoint=endpoint,
         streams=streams,
-        requests=ROUNDS * streams,
+        requests=requests_of(streams),
         warmup_requests=streams,
         input_tokens=64,
         output_tokens=TOKENS,
@@ -198,8 +247,9 @@ async def _httpx_client(endpoint: str, streams: int) -> dict[str, Any]:
 
     async with httpx.AsyncClient(timeout=120, limits=limits, trust_env=False) as client:
         await asyncio.gather(*(stream(client, number, 1, []) for number in range(streams)))
+        rounds = requests_of(streams) // streams
         began_ns, cpu_ns = time.perf_counter_ns(), time.process_time_ns()
-        await asyncio.gather(*(stream(client, number, ROUNDS, seen) for number in range(streams)))
+        await asyncio.gather(*(stream(client, number, rounds, seen) for number in range(streams)))
         busy = 100 * (time.process_time_ns() - cpu_ns) / (time.perf_counter_ns() - began_ns)
     return {"seen": seen, "cpu_percent": busy}
 
@@ -303,6 +353,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8, 32, 64, 128, 256])
     parser.add_argument("--clients", nargs="+", choices=("ours", "httpx"), default=["ours", "httpx"])
     parser.add_argument("--json", type=Path, metavar="FILE", help="figures and facts of the machine")
+    cores = "of the client (all its processes) and the server; default: two that share nothing"
+    parser.add_argument("--cores", type=int, nargs=2, metavar=("CLIENT", "SERVER"), help=cores)
     parser.add_argument("--realtime", action="store_true", help="real-time priority for server and client")
     for name in PEERS:
         parser.add_argument(f"--{name}", type=Path, metavar="PYTHON", help=f"of a venv that has {name}")
