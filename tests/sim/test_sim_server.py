@@ -5,135 +5,18 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from decodetop.cli import main
-from decodetop.errors import DataError
 from decodetop.sim import model
 from decodetop.sim.process import SimServer, start_server
-from decodetop.sim.truth import TruthLine, read_truth
-
-
-class Reply(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    reads: list[tuple[int, bytes]]
-    """CLOCK_MONOTONIC ns after each read, and what was read of the body."""
-
-    @property
-    def body(self) -> bytes:
-        raw = b"".join(data for _, data in self.reads)
-        return dechunk(raw) if self.headers.get("transfer-encoding") == "chunked" else raw
-
-    @property
-    def events(self) -> list[Any]:
-        texts = [block[6:] for block in self.body.split(b"\n\n") if block.startswith(b"data: ")]
-        return [json.loads(text) for text in texts if text != b"[DONE]"]
-
-    @property
-    def done(self) -> bool:
-        return self.body.endswith(b"data: [DONE]\n\n")
-
-
-def dechunk(raw: bytes) -> bytes:
-    out = b""
-    while b"\r\n" in raw:
-        size, _, rest = raw.partition(b"\r\n")
-        out, raw = out + rest[: int(size, 16)], rest[int(size, 16) + 2 :]
-    return out
-
-
-def ask(server: SimServer, method: str, path: str, body: Any = None, **headers: str) -> Reply:
-    data = b"" if body is None else json.dumps(body).encode()
-    lines = {"Host": "sim", "Connection": "close", "Content-Length": str(len(data)), **headers}
-    head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{k}: {v}\r\n" for k, v in lines.items()) + "\r\n"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as sock:
-        sock.sendall(head.encode() + data)
-        raw = b""
-        while b"\r\n\r\n" not in raw:
-            piece = sock.recv(65536)
-            if not piece:
-                return Reply(0, {}, [])
-            raw += piece
-        first_ns = time.monotonic_ns()
-        top, _, rest = raw.partition(b"\r\n\r\n")
-        reads = [(first_ns, rest)]
-        try:
-            while piece := sock.recv(65536):
-                reads.append((time.monotonic_ns(), piece))
-        except ConnectionResetError:
-            pass
-    status, *fields = top.decode().split("\r\n")
-    parsed = {k.lower(): v for k, _, v in (field.partition(": ") for field in fields)}
-    return Reply(int(status.split()[1]), parsed, reads)
-
-
-def stream_body(tokens: int, prompt: int = 32, seed: int = 1, **more: Any) -> dict[str, Any]:
-    return {
-        "prompt": [seed * 1000 + at for at in range(prompt)],
-        "max_tokens": tokens,
-        "ignore_eos": True,
-        "stream": True,
-        "stream_options": {"include_usage": True, "continuous_usage_stats": True},
-        **more,
-    }
-
-
-def together(server: SimServer, bodies: list[dict[str, Any]]) -> list[Reply]:
-    replies: list[Reply | None] = [None] * len(bodies)
-
-    def one(at: int) -> None:
-        replies[at] = ask(server, "POST", "/v1/completions", bodies[at])
-
-    threads = [threading.Thread(target=one, args=(at,)) for at in range(len(bodies))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [reply for reply in replies if reply is not None]
-
-
-def samples(text: str, name: str) -> dict[tuple[tuple[str, str], ...], float]:
-    return {
-        tuple(sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.name == name
-    }
-
-
-def total(text: str, name: str) -> float:
-    return sum(samples(text, name).values())
-
-
-@pytest.fixture
-def truth(tmp_path: Path) -> Path:
-    return tmp_path / "truth.ndjson"
-
-
-@pytest.fixture
-def fast(truth: Path) -> Iterator[SimServer]:
-    """Ten times as fast as the recorded box."""
-    with start_server(speed=10, truth=truth) as server:
-        yield server
-
-
-def line_of(truth: Path, reply: Reply) -> TruthLine:
-    return next(line for line in read_truth(truth) if line.id == reply.events[0]["id"])
+from decodetop.sim.truth import read_truth
+from support.sim_client import ask, line_of, samples, stream_body, together, total
 
 
 def test_what_arrives_is_what_the_truth_log_says(fast: SimServer, truth: Path) -> None:
@@ -265,67 +148,6 @@ def test_exact_times_are_never_early(truth: Path) -> None:
         assert all(ns - line.received_ns >= (40 + 8 * at) * 1_000_000 for at, ns in enumerate(line.sent_ns))
 
 
-@pytest.mark.parametrize(
-    ("fault", "end", "tokens"), [("error_after=8", "error", 8), ("cut_after=5", "cut", 5), ("slow=3", "finished", 12)]
-)
-def test_faults_in_the_stream(truth: Path, fault: str, end: str, tokens: int) -> None:
-    with start_server(speed=10, truth=truth, faults=[fault]) as server:
-        reply = ask(server, "POST", "/v1/completions", stream_body(12))
-    line = read_truth(truth)[0]
-    assert (line.end, len(line.sent_ns)) == (end, tokens)
-    assert reply.status == 200
-    assert len([event for event in reply.events if event.get("choices")]) == tokens
-    assert ("error" in reply.events[-1]) == (end == "error")
-    assert reply.done == (end != "cut")
-
-
-def test_a_stall_sends_nothing_more_and_keeps_the_connection(truth: Path) -> None:
-    with start_server(speed=10, truth=truth, faults=["stall=3"]) as server:
-        data = json.dumps(stream_body(12)).encode()
-        with socket.create_connection(("127.0.0.1", server.port), timeout=0.5) as sock:
-            head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data)
-            sock.sendall(head + data)
-            seen = b""
-            with pytest.raises(TimeoutError):
-                while True:
-                    piece = sock.recv(65536)
-                    assert piece
-                    seen += piece
-        assert seen.count(b'"completion_tokens"') == 3
-        assert read_truth(truth)[0].end == "stalled"
-
-
-def test_http500_refuses_before_a_token() -> None:
-    with start_server(faults=["http500"]) as server:
-        reply = ask(server, "POST", "/v1/completions", stream_body(4))
-        assert reply.status == 500
-        assert json.loads(reply.body)["code"] == 500
-
-
-def test_a_client_that_leaves_is_dropped_from_the_batch(truth: Path) -> None:
-    with start_server(truth=truth) as server:
-        data = json.dumps(stream_body(2000)).encode()
-        with socket.create_connection(("127.0.0.1", server.port), timeout=5) as sock:
-            head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data)
-            sock.sendall(head + data)
-            sock.recv(1)
-        while b'"running":0' not in ask(server, "GET", "/sim/load").body:
-            assert server.process.poll() is None
-        assert read_truth(truth)[0].end == "left"
-
-
-def test_api_key_and_open_paths() -> None:
-    with start_server(api_key="sim-key", speed=10) as server:
-        refused = ask(server, "GET", "/v1/models")
-        assert (refused.status, json.loads(refused.body)) == (401, {"error": "Unauthorized"})
-        assert ask(server, "POST", "/v1/completions", stream_body(2)).status == 401
-        assert ask(server, "GET", "/v1/models", Authorization="Bearer wrong").status == 401
-        assert ask(server, "GET", "/metrics").status == 200
-        assert ask(server, "GET", "/v1/models", Authorization="Bearer sim-key").status == 200
-        leaked = json.loads(ask(server, "GET", "/server_info", Authorization="Bearer sim-key").body)
-        assert leaked["api_key"] == leaked["internal_states"][0]["api_key"] == "sim-key"  # as the real one does
-
-
 def test_what_it_says_of_itself() -> None:
     with start_server(tp=2, graphs=False) as server:
         said = json.loads(ask(server, "GET", "/server_info").body)
@@ -366,53 +188,6 @@ def test_visitors_make_load_and_give_way(truth: Path) -> None:
         assert total(text, "sglang:realtime_tokens_total") > 52
 
 
-def test_it_ends_on_sigterm_and_stop_may_be_called_twice() -> None:
-    server = start_server()
-    assert psutil.pid_exists(server.process.pid)
-    server.stop()
-    assert server.process.returncode == 0
-    server.stop()
-
-
-def test_it_dies_with_its_parent() -> None:
-    program = (
-        "import os, sys\nfrom decodetop.sim.process import start_server\n"
-        "print(start_server().process.pid, flush=True)\nsys.stdin.readline()\nos._exit(1)\n"
-    )
-    parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert parent.stdout is not None and parent.stdin is not None
-    child = psutil.Process(int(parent.stdout.readline()))
-    assert child.is_running()
-    os.kill(parent.pid, signal.SIGKILL)
-    parent.wait()
-    for pipe in (parent.stdin, parent.stdout):
-        pipe.close()
-    gone, alive = psutil.wait_procs([child], timeout=10)
-    assert gone and not alive
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"faults": ["explode"]}, "explode"),
-        ({"exact": "ttft_ms=soon,itl_ms=1"}, "ttft_ms"),
-        ({"exact": "itl_ms=1"}, "ttft_ms"),
-        ({"speed": 0.0}, "--speed"),
-    ],
-)
-def test_a_wrong_option_is_said(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(DataError, match=says):
-        start_server(**options)
-
-
-def test_what_is_not_http_is_answered_and_closed(fast: SimServer) -> None:
-    with socket.create_connection(("127.0.0.1", fast.port), timeout=5) as sock:
-        sock.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-        seen = sock.recv(65536)
-    assert seen.startswith(b"HTTP/1.1 400 ")
-    assert ask(fast, "GET", "/ping").status == 200
-
-
 def test_requests_sent_ahead_are_answered_in_order(fast: SimServer) -> None:
     data = json.dumps(stream_body(3)).encode()
     with socket.create_connection(("127.0.0.1", fast.port), timeout=5) as sock:
@@ -451,46 +226,3 @@ def test_beyond_the_captured_batch_it_falls_to_eager() -> None:
         passes = samples(ask(server, "GET", "/metrics").body.decode(), "sglang:cuda_graph_passes_total")
     modes = {dict(key)["mode"]: value for key, value in passes.items()}
     assert modes["decode_none"] >= 20
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_no_alarm_outlives_the_loop(number: signal.Signals) -> None:
-    """A pending alarm without its handler would end the process with SIGALRM."""
-    for _ in range(3):
-        with start_server(visitors=3) as server:
-            server.process.send_signal(number)
-            assert server.process.wait(20) == 0
-
-
-def test_a_port_in_use_is_one_line(capfd: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        number = taken.getsockname()[1]
-        with pytest.raises(DataError, match=f"can't listen at 127.0.0.1:{number}: address already in use"):
-            start_server(more=("--port", str(number)))
-        assert main(["demo", "--serve", "--port", str(number)]) == 1
-    assert "address already in use" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize("word", ["-1", "65536", "x"])
-def test_a_port_that_is_none_is_usage(word: str) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["demo", "--serve", f"--port={word}"])
-    assert stop.value.code == 2
-
-
-def test_the_folder_of_a_demo_that_was_killed_goes(tmp_path: Path) -> None:
-    scratch = tmp_path / "scratch"
-    (scratch / "sub").mkdir(parents=True)
-    program = (
-        "from decodetop.sim.process import start_server\n"
-        f"server = start_server(more=('--scratch', {str(scratch)!r}))\n"
-        "print(server.process.pid, flush=True)\nserver.process.wait()"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        child = psutil.Process(int(parent.stdout.readline()))
-        parent.kill()
-    psutil.wait_procs([child], timeout=20)
-    assert not scratch.exists()

@@ -5,43 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 from textual import events
 
-from decodetop.bench.reading import MarkBaseline, StartBench, StopBench
-from decodetop.core.sample import Failure
-from decodetop.core.source import Record, RecordReading, Refresh, ReplayReading, ReplaySpeed, Seek, SetRate
 from decodetop.core.state import State
 from decodetop.server.reading import ChooseServer
-from decodetop.steps.reading import (
-    CancelParsing,
-    Capturing,
-    CompareCaptures,
-    OpenTrace,
-    Parsing,
-    ShowCapture,
-    StepsReading,
-)
 from decodetop.todo.reading import AddTodo
 from decodetop_tui.keyboard import PasteCut
 from decodetop_tui.keys import ACTIONS, FOOTER_MOST, hints
 from decodetop_tui.layout import NAMES
 from decodetop_tui.pane import Pane
 from decodetop_tui.screens.choose import Choose
-from decodetop_tui.screens.confirm import Confirm
-from decodetop_tui.screens.files import PickTrace
 from decodetop_tui.screens.help import Help
 from decodetop_tui.screens.line import AskLine
-from decodetop_tui.screens.modal import Entry
-from decodetop_tui.screens.told import Told
 from support import states
-from support.clock import ManualClock
 from support.face import desk
-
-
-def replaying(speed: float = 1.0) -> State:
-    reading = ReplayReading(position_s=30, duration_s=120, speed=speed, ended=False)
-    return states.put(states.box(), {"replay": reading}, 60)
 
 
 @pytest.mark.parametrize("pane", NAMES)
@@ -101,91 +78,6 @@ async def test_rows_are_walked_by_letters_arrows_pages_and_ends() -> None:
         assert d.face.pane.cursor == "t1"
 
 
-async def test_space_freezes_the_picture_while_the_feed_goes_on() -> None:
-    async with desk() as d:
-        await d.press("space")
-        assert "FROZEN" in d.top
-        await d.show(states.step(d.feed.latest, 77))
-        assert "02:01:00" in d.top
-        await d.press("space")
-        assert "02:01:17" in d.top and "FROZEN" not in d.top
-
-
-async def test_space_pauses_a_replay_instead() -> None:
-    async with desk(replaying()) as d:
-        await d.press("space")
-        assert d.sent == [ReplaySpeed(speed=0.0)] and not d.face.lookout.frozen
-        await d.show(replaying(speed=0))
-        await d.press("space")
-        assert d.sent[-1] == ReplaySpeed(speed=1.0)
-
-
-async def test_refresh_and_rate() -> None:
-    async with desk() as d:
-        await d.press("r", "+")
-        assert d.sent == [Refresh(), SetRate(factor=0.5)] and "2 Hz" in d.top and "reading every 0.5 s" in d.footer
-        await d.press("-", "-")
-        assert d.sent[-1] == SetRate(factor=2.0) and "every 2 s" in d.top
-        await d.press(*"+" * 9)
-        assert d.sent[-1] == SetRate(factor=0.25)
-
-
-async def test_rate_keys_change_the_speed_of_a_replay() -> None:
-    async with desk(replaying()) as d:
-        await d.press("+", "+", "-")
-        assert d.sent == [ReplaySpeed(speed=2.0), ReplaySpeed(speed=5.0), ReplaySpeed(speed=2.0)]
-
-
-async def test_seeking_works_in_a_replay_only() -> None:
-    async with desk(replaying()) as d:
-        await d.press("[", "]", "{", "}")
-        assert d.sent == [Seek(by_s=-10), Seek(by_s=10), Seek(by_s=-60), Seek(by_s=60)]
-        assert " [ -10 s" in d.footer
-    async with desk() as d:
-        await d.press("[")
-        assert d.sent == [] and "works in a replay" in d.footer
-
-
-async def test_a_tape_takes_no_command_and_every_key_says_so() -> None:
-    async with desk(replaying()) as d:
-        for pane, key in (("todo", "x"), ("todo", "a"), ("bench", "B"), ("bench", "s"), ("steps", "o"), ("gpu", "S")):
-            d.face.focus_pane(pane)
-            await d.press(key)
-            assert "this is a tape" in d.footer, key
-        await d.press("4", "enter")
-        assert d.face.zoomed and d.sent == []
-
-
-async def test_over_a_pipe_no_key_asks_for_anything_and_the_footer_offers_none() -> None:
-    async with desk(piped=True) as d:
-        assert "Hz" not in d.top
-        for pane, key in (*(("bench", key) for key in "+-absSpoR"), ("todo", "x"), ("bench", "B")):
-            d.face.focus_pane(pane)
-            await d.press(key)
-            assert not d.face.windowed and "not over --from" in d.footer, key
-        for pane in NAMES:
-            d.face.focus_pane(pane)
-            await d.press("escape", "enter", "r")
-            offered = {word for _, word in hints(d.face, d.face.keymap)}
-            assert not offered & {"add todo", "bench", "tick", "stop", "profile", "open trace", "baseline"}
-        assert d.sent == []
-
-
-async def test_a_pipe_that_ended_leaves_dim_figures_with_their_age() -> None:
-    clock = ManualClock()
-    async with desk(piped=True, clock=clock) as d:
-        await d.show(states.fail(d.feed.latest, "pipe", Failure(kind="lost", message="the pipe ended"), 60))
-        await clock.advance(42)
-        d.face.tick()
-        await d.pilot.pause()
-        text = "\n".join(d.screen())
-        assert "pipe ended 42 s ago: restart decodetop" in text
-        for pane in (d.face.panes[name] for name in NAMES):
-            assert "old" in "".join(span.text for span in pane.lines[0]), pane.pane_name
-            styles = {span.style for line in pane.lines[1:] for span in line if span.text.strip("│▌ ")}
-            assert {style.removeprefix("cursor:") for style in styles} <= {"dim"}, pane.pane_name
-
-
 async def test_filter_narrows_the_pane_and_escape_takes_it_away() -> None:
     async with desk() as d:
         await d.press("3", "/")
@@ -216,12 +108,6 @@ async def test_where_nothing_can_be_filtered_the_key_says_so(pane: str, word: st
         if word == "zoom first":
             await d.press("enter", "/")
             assert d.face.windowed
-
-
-async def test_the_columns_of_the_p99_view_say_p99() -> None:
-    async with desk() as d:
-        await d.press("4", "4", "v")
-        assert any("TPOT p99" in line for line in d.screen())
 
 
 async def test_view_cycles_the_modes_of_the_pane() -> None:
@@ -267,124 +153,6 @@ async def test_adding_nothing_and_leaving_send_nothing() -> None:
         assert d.sent == []
 
 
-async def test_bench_starts_the_preset_under_the_cursor() -> None:
-    async with desk() as d:
-        await d.press("b")
-        assert d.face.focused_name == "bench"
-        await d.press("j", "enter")
-        assert d.sent == [StartBench(preset="sweep")]
-
-
-async def test_b_and_enter_start_a_preset_wherever_the_cursor_was() -> None:
-    async with desk() as d:
-        await d.press("4", "G")
-        assert (d.face.pane.cursor or "").startswith("run:")
-        await d.press("1", "b", "enter")
-        (command,) = d.sent
-        assert isinstance(command, StartBench) and f"preset:{command.preset}" == d.face.pane.cursor
-    async with desk(states.bare()) as d:
-        await d.press("b")
-        assert d.face.focused_name == "bench" and not d.face.zoomed
-
-
-async def test_a_second_benchmark_is_not_started() -> None:
-    async with desk(states.box(busy_bench=True)) as d:
-        await d.press("b")
-        d.face.pane.cursor = "preset:single"
-        d.face.draw()
-        await d.press("enter")
-        assert d.sent == [] and ("a benchmark is running" in d.footer or d.face.zoomed)
-
-
-async def test_stop_asks_and_stops() -> None:
-    async with desk(states.box(busy_bench=True)) as d:
-        await d.press("s")
-        assert isinstance(d.face.screen, Confirm)
-        await d.press("n")
-        assert d.sent == []
-        await d.press("s", "y")
-        assert d.sent == [StopBench()]
-
-
-async def test_stop_cancels_a_trace_being_read_without_asking() -> None:
-    parsing = StepsReading(parsing=Parsing(files=("a.json",), done_bytes=1, total_bytes=9))
-    async with desk(states.put(states.box(), {"steps": parsing}, 60)) as d:
-        await d.press("s")
-        assert d.sent == [CancelParsing()]
-
-
-async def test_stop_says_when_there_is_nothing_to_stop() -> None:
-    async with desk() as d:
-        await d.press("s")
-        assert d.sent == [] and "nothing is running" in d.footer
-
-
-async def test_baseline_marks_and_unmarks_the_run() -> None:
-    async with desk() as d:
-        await d.press("4")
-        d.face.pane.cursor = "run:4"
-        await d.press("B")
-        d.face.pane.cursor = "run:3"
-        await d.press("B")
-        assert d.sent == [MarkBaseline(run_id=4), MarkBaseline(run_id=None)]
-
-
-async def test_two_marked_runs_are_compared() -> None:
-    async with desk() as d:
-        d.face.focus_pane("bench")
-        await d.press("c")
-        assert "mark two runs" in "\n".join(d.screen())
-        for run in ("run:4", "run:3"):
-            d.face.pane.cursor = run
-            await d.press("m")
-        await d.press("c")
-        text = "\n".join(d.screen())
-        assert "output tok/s" in text and "196" in text and "51.7" in text and "-74 %" in text
-        assert text.index("#3") < text.index("#4") and "no interval" in text
-        await d.press("escape")
-        assert d.sent == []
-
-
-async def test_captures_are_chosen_and_compared() -> None:
-    first = states.steps().captures[0]
-    older = replace(first, id="older", made_wall_ns=0)
-    reading = replace(states.steps(), captures=(first, older))
-    async with desk(states.put(states.box(), {"steps": reading}, 60)) as d:
-        await d.press("5", "c")
-        assert d.sent == [] and "mark two captures" in d.footer
-        await d.press("enter", "G", "enter")
-        assert d.sent == [ShowCapture(id="older")]
-        await d.press("m", "c")
-        assert d.sent[1:] == [CompareCaptures(pair=("older", first.id))]
-        await d.press("k", "m", "c")
-        assert d.sent[2:] == [CompareCaptures(pair=("older", first.id))]
-
-
-async def test_a_comparison_is_ended_by_the_same_key() -> None:
-    first = states.steps().captures[0]
-    older = replace(first, id="older", made_wall_ns=0)
-    pair = ("older", first.id)
-    reading = replace(states.steps(), captures=(first, older), compared=pair)
-    async with desk(states.put(states.box(), {"steps": reading}, 60)) as d:
-        await d.press("5", "enter")
-        assert any("before us" in line for line in d.screen())
-        await d.press("c")
-        assert d.sent == [CompareCaptures(pair=None)]
-
-
-async def test_enter_drills_from_a_kind_to_its_kernels_and_to_a_whole_name() -> None:
-    async with desk(states.box()) as d:
-        await d.press("5", "enter")
-        d.face.pane.cursor = "kind:0:attention"
-        await d.press("enter")
-        assert d.face.pane.filter == "kind:attention" and "kernel:0:1" in d.face.pane.rows
-        assert all(not row.startswith("kernel") or row == "kernel:0:1" for row in d.face.pane.rows)
-        await d.press("escape")
-        d.face.pane.cursor = "kernel:0:1"
-        await d.press("enter")
-        assert isinstance(d.face.screen, Told)
-
-
 async def test_choose_a_server() -> None:
     async with desk(states.box(server_count=2)) as d:
         await d.press("S")
@@ -392,52 +160,6 @@ async def test_choose_a_server() -> None:
         assert "moe-30b" in "".join(d.screen()) and "current" in "".join(d.screen())
         await d.press("down", "enter")
         assert d.sent == [ChooseServer(endpoint="http://127.0.0.1:8000")]
-
-
-async def test_open_a_trace_by_the_picker(tmp_path: Path) -> None:
-    for rank in (0, 1):
-        (tmp_path / f"1796023716.3312356-TP-{rank}.trace.json.gz").write_bytes(b"x" * 2_000_000)
-    (tmp_path / "notes.txt").touch()
-    (tmp_path / "more").mkdir()
-    async with desk() as d:
-        d.face.trace_folder = str(tmp_path)
-        await d.press("o")
-        assert isinstance(d.face.screen, PickTrace)
-        text = "\n".join(d.screen())
-        assert "all 2 ranks" in text and "4.0 MB" in text and "more/" in text and "notes.txt" not in text
-        await d.press("enter")
-        (command,) = d.sent
-        assert isinstance(command, OpenTrace)
-        assert [Path(path).name[-18:-14] for path in command.paths] == ["TP-0", "TP-1"]
-
-
-async def test_tab_completes_a_folder_and_a_second_one_enters_it(tmp_path: Path) -> None:
-    (tmp_path / "prof").mkdir()
-    (tmp_path / "prof" / "a.json").write_bytes(b"x" * 12_345)
-    async with desk() as d:
-        d.face.trace_folder = str(tmp_path)
-        await d.press("o", "p", "tab")
-        value = d.face.screen.query_one(Entry).value
-        assert value == f"{tmp_path}/prof" and "a.json" not in "\n".join(d.screen()[3:])
-        await d.press("tab")
-        assert "12 kB" in "\n".join(d.screen())
-
-
-async def test_enter_in_an_empty_step_pane_opens_the_picker() -> None:
-    async with desk(states.bare()) as d:
-        await d.press("5", "enter")
-        assert isinstance(d.face.screen, PickTrace)
-
-
-async def test_record_toggles() -> None:
-    async with desk() as d:
-        await d.press("R")
-        await d.show(states.put(d.feed.latest, {"record": RecordReading(path="/t.tape", since_ns=0)}, 61))
-        await d.press("R")
-        assert d.sent == [Record(on=True), Record(on=False)]
-    async with desk(replaying()) as d:
-        await d.press("R")
-        assert d.sent == []
 
 
 async def test_theme_goes_round_live() -> None:
@@ -484,59 +206,6 @@ async def test_own_keys_work_and_a_refused_one_is_said() -> None:
         assert d.face.lookout.frozen
 
 
-def unsaved() -> State:
-    reading = replace(states.todos(), unsaved="disk full")
-    return states.put(states.box(), {"todo": reading}, 60)
-
-
-def profiling() -> State:
-    steps = states.box().last("steps", StepsReading)
-    assert steps is not None
-    taking = replace(steps.taking, progress=Capturing(endpoint=states.ENDPOINT, phase="profiling", since_ns=0, steps=5))
-    return states.put(states.box(), {"steps": replace(steps, taking=taking)}, 60)
-
-
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        (states.box(busy_bench=True), "benchmark is stopped"),
-        (unsaved(), "The checklist can't be written: disk full"),
-        (profiling(), "The profiler is stopped"),
-    ],
-    ids=["bench", "unsaved", "capture"],
-)
-async def test_quit_asks_where_something_would_be_lost(state: State, words: str) -> None:
-    async with desk(state) as d:
-        for keys in (("q", "n"), ("q", "escape"), ("ctrl+c", "n")):
-            await d.press(keys[0])
-            assert isinstance(d.face.screen, Confirm) and words in "\n".join(d.screen())
-            await d.press(keys[1])
-            assert d.face.return_code is None and not d.face.windowed
-        await d.press("q", "y")
-        assert d.face.return_code == 0
-    async with desk(state) as d:
-        await d.press("ctrl+c", "ctrl+c")  # who presses it twice means it
-        assert d.face.return_code == 0
-
-
-@pytest.mark.parametrize("key", ["q", "ctrl+c"])
-async def test_quit_asks_nothing_where_nothing_is_lost(key: str) -> None:
-    replay = ReplayReading(position_s=60, duration_s=600, speed=1.0, ended=False)
-    tape = states.put(states.box(busy_bench=True), {"replay": replay}, 60)
-    for state, piped in ((states.box(), False), (tape, False), (states.box(busy_bench=True), True)):
-        async with desk(state, piped=piped) as d:
-            await d.press(key)
-            assert d.face.return_code == 0
-
-
-async def test_a_window_is_left_by_one_interrupt_and_the_screen_by_the_next() -> None:
-    async with desk() as d:
-        await d.press("a", "ctrl+c")
-        assert d.face.return_code is None and not d.face.windowed
-        await d.press("ctrl+c")
-        assert d.face.return_code == 0
-
-
 async def test_a_paste_becomes_one_line_and_one_without_a_window_is_nothing() -> None:
     async with desk() as d:
         d.face.post_message(events.Paste("q"))
@@ -549,19 +218,6 @@ async def test_a_paste_becomes_one_line_and_one_without_a_window_is_nothing() ->
         d.face.post_message(PasteCut())
         await d.pilot.pause()
         assert "a paste is cut at 32 KiB" in d.footer
-
-
-async def test_escape_closes_what_was_opened_last() -> None:
-    async with desk() as d:
-        await d.press("3", "3")
-        d.face.pane.filter = "graphs"
-        d.face.say("a word")
-        await d.press("escape")
-        assert (d.face.lookout.toast, d.face.pane.filter, d.face.zoomed) == (None, "graphs", True)
-        await d.press("escape")
-        assert (d.face.pane.filter, d.face.zoomed) == ("", True)
-        await d.press("escape")
-        assert not d.face.zoomed
 
 
 @pytest.mark.parametrize("state", [states.box(), states.bare(), states.empty(), states.box(busy_bench=True)])
@@ -592,19 +248,6 @@ async def test_the_mouse_wheel_and_a_click_choose_rows() -> None:
         assert (d.face.focused_name, d.face.pane.cursor) == ("todo", "t3")
         d.face.on_pane_wheeled(Pane.Wheeled(d.face.pane, 1))
         assert d.face.pane.cursor == "t4"
-
-
-@pytest.mark.parametrize(
-    ("opening", "burst"),
-    [("a", ("z", "enter", "enter")), ("a", ("z", "enter", "escape")), ("?", ("escape", "escape", "escape"))],
-)
-async def test_keys_pressed_faster_than_a_window_closes_close_it_once(opening: str, burst: tuple[str, ...]) -> None:
-    async with desk() as d:
-        await d.press(opening)
-        for key in burst:
-            d.face.post_message(events.Key(key, key if len(key) == 1 else None))
-        await d.pilot.pause()
-        assert d.face.is_running and len(d.face.screen_stack) <= 2
 
 
 async def test_help_begins_with_what_acts_and_counts_what_is_below() -> None:
