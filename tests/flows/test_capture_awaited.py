@@ -13,8 +13,6 @@ from decodetop.steps.reading import CaptureSteps
 from support.capture_desk import OwnBox, Played, Told, desk, served
 from support.profiled_engine import ProfiledEngine
 
-# files
-
 
 async def test_a_trace_that_is_never_finished(tmp_path: Path) -> None:
     async with ProfiledEngine("sglang", tmp_path / "default") as engine:

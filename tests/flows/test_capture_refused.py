@@ -21,8 +21,6 @@ from support.capture_desk import KEY, WAIT_S, Played, Told, desk, served
 from support.profiled_engine import ProfiledEngine
 from support.token_server import Break, Seen, Step, Wait, reply
 
-# refusals: one line each, and nothing is left profiling
-
 
 def says(status: str, text: bytes) -> Callable[[Seen], Iterable[Step]]:
     return lambda seen: [reply(status, text, "text/plain")]

@@ -13,8 +13,6 @@ from decodetop.steps.reading import CaptureSteps, StopCapture
 from support.capture_desk import KEY, WAIT_S, Played, Told, desk, served
 from support.profiled_engine import ProfiledEngine
 
-# the end comes early
-
 
 async def test_stopped_by_the_operator(tmp_path: Path) -> None:
     async with ProfiledEngine("vllm", tmp_path / "prof") as engine:
