@@ -10,13 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from decodetop_tui.plain import as_ascii, ascii_only
+from decodetop_tui.plain import as_ascii, ascii_only, for_console, spelling
+
+OURS = "aé漢e\u0301─│┼▌█░▁⣿⠀⡇▲✗✓○▶…–·°↑🙂"
 
 
-@given(st.text(st.sampled_from("aé漢e\u0301─│┼▌█░▁⣿⠀⡇▲✗✓○▶…–·°↑🙂")))
+@given(st.text(st.sampled_from(OURS)))
 def test_every_text_keeps_its_width(text: str) -> None:
     plain = as_ascii(text)
     assert plain.isascii() and plain.isprintable() and len(plain) == sum(cell_len(char) for char in text)
+    assert [cell_len(char) for char in for_console(text)] == [cell_len(char) for char in text]
+
+
+def test_the_console_keeps_lines_and_letters_and_draws_history_in_blocks() -> None:
+    assert for_console("─1 gpü ✓ ▲ 31 °C ⣀⣠⣤⣴⣿⠀x") == "─1 gpü √ ▲ 31 °C _▄▄██ x"
+    assert spelling({"TERM": "linux"}, "utf-8") is for_console
+    assert spelling({"TERM": "linux", "LC_ALL": "C"}, "utf-8") is as_ascii
+    assert spelling({"TERM": "xterm-256color"}, "utf-8") is None
 
 
 @pytest.mark.parametrize(

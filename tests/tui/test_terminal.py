@@ -65,7 +65,7 @@ def cells(terminal: Terminal) -> list[list[object]]:
 
 @pytest.mark.parametrize(
     "env",
-    [{"COLORTERM": "truecolor"}, {"COLORTERM": ""}, {"NO_COLOR": "1"}, {"TERM": "linux", "COLORTERM": ""}],
+    [{"COLORTERM": "truecolor"}, {"COLORTERM": ""}, {"NO_COLOR": "1"}, {"TERM": "xterm", "COLORTERM": ""}],
     ids=["truecolor", "256", "NO_COLOR", "16 colours"],
 )
 def test_what_stands_on_the_screen_is_what_was_drawn_at_once(tmp_path: Path, env: dict[str, str]) -> None:
@@ -92,6 +92,20 @@ def test_a_c_locale_gets_ascii(tmp_path: Path, locale: dict[str, str]) -> None:
         terminal.until(lambda t: t.shows("5 decode step") and t.shows("b bench"))
         terminal.settle()
         assert terminal.raw.isascii() and terminal.shows("-1 gpu ---") and terminal.shows("-+-3 investigation")
+        terminal.type("R")  # what changes goes the short way
+        terminal.until(lambda t: t.shows("02:01:01"))
+        assert terminal.raw.isascii()
+
+
+def test_the_linux_console_gets_no_braille(tmp_path: Path) -> None:
+    """Its fonts have lines and blocks but no dots; most other signs of ours neither."""
+    with Terminal(program("steps", tmp_path), env={"TERM": "linux", "COLORTERM": ""}) as terminal:
+        terminal.until(lambda t: t.shows("5 decode step") and t.shows("b bench"))
+        terminal.type("R")
+        terminal.until(lambda t: t.shows("02:01:01"))
+        shown = set(terminal.raw.decode(errors="ignore"))
+        assert not any(0x2800 < ord(char) < 0x2900 for char in shown) and not shown & set("▁▂▃▅▆▇✓✗▶○●…")
+        assert "─" in shown and "█" in shown and terminal.shows("┬─3 investigation")
 
 
 def test_it_follows_the_size_of_the_terminal(tmp_path: Path) -> None:

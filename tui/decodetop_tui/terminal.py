@@ -21,7 +21,7 @@ from textual.message import Message
 
 from decodetop.errors import UsageError
 from decodetop_tui.keyboard import Keyboard
-from decodetop_tui.plain import as_ascii, ascii_only
+from decodetop_tui.plain import Spelling, spelling
 from decodetop_tui.thrift import Cell, Thrift
 
 LEAVE_S = 0.8
@@ -55,11 +55,11 @@ class Terminal(LinuxDriver):
     _doubt = 0
     _sent: Future[bool] | None = None
     _away = False
-    _ascii = False
+    _spelling: Spelling | None = None
 
     def __init__(self, app: App[Any], **more: Any) -> None:
         super().__init__(app, **more)
-        self._ascii = ascii_only(os.environ, getattr(self._file, "encoding", None) or "ascii")
+        self._spelling = spelling(os.environ, getattr(self._file, "encoding", None) or "ascii")
 
     def write(self, data: str) -> None:
         self._watch_size()
@@ -68,7 +68,7 @@ class Terminal(LinuxDriver):
             # tmux passes on what is wrapped (allow-passthrough), or takes the bare one (set-clipboard on): send both
             text += f"\x1bPtmux;{data.replace(chr(27), chr(27) * 2)}\x1b\\"
         if text:
-            super().write(as_ascii(text) if self._ascii else text)
+            self._tell(text)
 
     @property
     def sure(self) -> bool:
@@ -82,7 +82,10 @@ class Terminal(LinuxDriver):
             self.thrift.put(x, y, cells)
         text = self.thrift.difference()
         if text:
-            super().write(f"{_FRAME_START}{text}{_FRAME_END}" if at_once else text)
+            self._tell(f"{_FRAME_START}{text}{_FRAME_END}" if at_once else text)
+
+    def _tell(self, text: str) -> None:
+        super().write(text if self._spelling is None else self._spelling(text))
 
     def run_input_thread(self) -> None:
         """Read until told to end; with the terminal gone there is nothing more to read."""
