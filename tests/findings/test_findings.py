@@ -1,5 +1,6 @@
 """Each rule fires on its number, keeps quiet without it, and says since when."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,12 +77,15 @@ def test_a_healthy_box_has_none() -> None:
     [
         ({"event_reasons": 0x40, "temperature_c": 91}, "thermal:0", "91 °C"),
         ({"event_reasons": 0x20}, "thermal:0", "software thermal"),
+        ({"event_reasons": 0x20, "temperature_c": None}, "thermal:0", "SM 1980 of 1980 MHz"),
+        ({"state": "stalled"}, "gpu-gone:0", "1 of 1 GPUs"),
         ({"event_reasons": 0x80}, "power-brake:0", "470 W"),
         ({"event_reasons": 0x4, "sm_clock_mhz": 1515}, "power-cap:0", "1515 of 1980 MHz"),
         ({"memory_free_bytes": 1 << 30}, "memory-full:0", "1.0 GiB free"),
         ({"ecc_uncorrected": 3}, "hardware:0:ecc", "3 uncorrected"),
         ({"row_remap_pending": True}, "hardware:0:row-remap", "reset the GPU"),
-        ({"recovery_action": "reset"}, "hardware:0:recovery", "asks for: reset"),
+        ({"recovery_action": "a reset (action 1)"}, "hardware:0:recovery", "asks for: a reset (action 1)"),
+        ({"page_retirement_pending": True, "pages_retired": 3}, "hardware:0:page-retirement", "3 retired so far"),
         ({"nvlink_links": 18, "nvlink_links_active": 17}, "hardware:0:nvlink", "17 of 18"),
         ({"state": "lost", "state_message": "GPU is lost"}, "gpu-gone:0", "GPU is lost"),
         ({"processes": (GpuProcess(pid=7), GpuProcess(pid=99))}, "foreign-process:0", "pid 99"),
@@ -90,7 +94,7 @@ def test_a_healthy_box_has_none() -> None:
 def test_gpu_rules(change: dict[str, Any], expected: str, word: str) -> None:
     (finding,) = evaluate(state_of([change]))
     assert finding.id == expected
-    assert word in finding.evidence
+    assert word in finding.evidence and re.search(r"\d", finding.evidence), "no finding without its number"
 
 
 @pytest.mark.parametrize(
@@ -100,12 +104,13 @@ def test_gpu_rules(change: dict[str, Any], expected: str, word: str) -> None:
         ({"running": 40}, "graphs:outside", "captured up to 32"),
         ({"kv_usage": 0.97}, "kv-full", "97 %"),
         ({"status": "hung", "status_message": "no answer for 5 s"}, "server-state", "no answer for 5 s"),
+        ({"status": "down", "status_message": "connection refused"}, "server-state", ":30000: connection refused"),
     ],
 )
 def test_server_rules(change: dict[str, Any], expected: str, word: str) -> None:
     (finding,) = evaluate(state_of(server=change))
     assert finding.id == expected
-    assert word in finding.evidence
+    assert word in finding.evidence and re.search(r"\d", finding.evidence), "no finding without its number"
 
 
 def test_every_rule_says_what_to_do() -> None:

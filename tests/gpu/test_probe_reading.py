@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from decodetop.gpu.device import MEASURED
 from decodetop.gpu.library import Memory, MigSeen
+from decodetop.gpu.limited import Limited
 from decodetop.gpu.machine import Machine
 from decodetop.gpu.probe import GpuProbe
 from decodetop.gpu.reading import NOT_ON_PCIE, Gpu, Link, MigInstance
+from decodetop.gpu.text import pcie_slot
 from support.clock import ManualClock
 from support.fake_nvml_layer import GIB, FakeGpu, FakeLibrary
 
@@ -145,7 +148,7 @@ async def test_what_is_refused_for_good_is_asked_once() -> None:
     for method in ("fan", "energy_mj", "power_mw", "gpm_supported", "name", "max_clock_sm", "mig"):
         assert library.asked[(method, 0)] == 1, method
     assert library.asked[("clock_sm", 0)] == 25
-    assert 3 <= library.asked[("fields", 0)] <= 4, "every ten seconds"
+    assert 3 <= library.asked[("pcie_width", 0)] <= 4, "every ten seconds"
     await probe.close()
 
 
@@ -273,12 +276,12 @@ async def test_while_quiet_only_cheap_counters_are_read() -> None:
     probe = GpuProbe(clock, library, machine=Machine(Path("/nonexistent")), quiet=lambda: quiet)
     await probe.read()
     quiet = True
-    before = library.asked[("fields", 0)], library.asked[("processes", 0)]
+    before = library.asked[("pcie_width", 0)], library.asked[("processes", 0)]
     for step in range(30):
         library.gpus[0] = library.gpus[0].but(memory=Memory(80 * GIB, step, 79 * GIB, 0))
         await clock.advance(1)
         gpu = (await probe.read()).gpus[0]
-    assert (library.asked[("fields", 0)], library.asked[("processes", 0)]) == before
+    assert (library.asked[("pcie_width", 0)], library.asked[("processes", 0)]) == before
     assert gpu.memory_used_bytes == 29 and gpu.dram_bandwidth_percent == 61.75 and gpu.energy_j == 2503.562
     await probe.close()
 
@@ -314,3 +317,110 @@ async def test_the_numa_node_comes_from_the_kernel(tmp_path: Path) -> None:
     (device / "numa_node").write_text("-1\n")
     gpu = await second_reading(FakeLibrary(FakeGpu()), tmp_path)
     assert gpu.numa_node is None and gpu.reasons["numa_node"] == "the kernel does not say"
+
+
+async def test_what_somebody_set_by_hand() -> None:
+    gpu = await second_reading(FakeLibrary(FakeGpu(compute_mode=3, application_clock_sm=1410)))
+    assert (gpu.sm_clock_application_mhz, gpu.mem_clock_application_mhz) == (1410, 3201)
+    assert (gpu.compute_mode, gpu.temperature_left_c) == ("exclusive process", 43.0)
+    newer = await second_reading(FakeLibrary(FakeGpu(refused={"application_clock_sm": 26}, compute_mode=9)))
+    assert newer.reasons["sm_clock_application_mhz"] == "no longer in this driver"
+    assert newer.compute_mode is None and "mode 9" in newer.reasons["compute_mode"]
+
+
+async def test_nvlink_says_its_version_and_what_its_links_carry() -> None:
+    gpu = await second_reading(FakeLibrary(FakeGpu()))
+    assert gpu.nvlink_version == "4.0" and gpu.nvlink_max_bytes_s == pytest.approx(18 * 26.562e9)
+    none = await second_reading(FakeLibrary(FakeGpu(fields={91: 0})))
+    assert none.nvlink_links == none.nvlink_links_active == 0
+    assert none.reasons["nvlink_version"] == none.reasons["nvlink_max_bytes_s"] == "it has no NVLink"
+
+
+async def test_retired_pages_of_cards_before_ampere() -> None:
+    gpu = await second_reading(FakeLibrary(FakeGpu(fields={29: 2, 30: 1, 31: 1})))
+    assert (gpu.pages_retired, gpu.page_retirement_pending) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("driver", "fields", "expected"),
+    [
+        ("580.159.04", {74: 1, 75: 9, 269: 2, 270: 3, 271: 4}, {"SW thermal": 2, "HW thermal": 3, "power brake": 4}),
+        ("580.65.06", {74: 1, 75: 9, 251: 2, 252: 3, 253: 4}, {"SW thermal": 2, "HW thermal": 3, "power brake": 4}),
+        # 251-253 are power smoothing in later branches
+        ("590.48.01", {74: 1, 75: 9, 251: 1, 252: 1, 253: 1}, {"thermal": 9}),
+        ("535.183.01", {74: 1, 75: 9, 251: 1, 269: 2}, {"thermal": 9}),
+        (None, {74: 1, 75: 9, 269: 2}, {"thermal": 9}),
+    ],
+)
+async def test_time_lost_to_heat_is_read_by_the_ids_of_the_drivers_branch(
+    driver: str | None, fields: dict[int, float], expected: dict[str, int]
+) -> None:
+    answers = Limited(driver).read(OneGpu(fields), object())
+    assert answers == ({"power cap": 1, **expected},)
+
+
+class OneGpu(FakeLibrary):
+    """Fields without a session."""
+
+    def __init__(self, fields: dict[int, float]) -> None:
+        super().__init__(FakeGpu(fields=fields))
+        self.open, self.sessions = True, 1
+
+    def fields(self, gpu: Any, asked: Any) -> Any:
+        return super().fields((1, 0), asked)
+
+
+async def test_counts_of_this_run_begin_with_it() -> None:
+    library = FakeLibrary(FakeGpu())
+    clock = ManualClock()
+    probe = probe_of(library, clock)
+    first = (await probe.read()).gpus[0]
+    assert (first.run_began_ns, first.energy_run_j) == (0, 0.0)
+    for _ in range(12):
+        await clock.advance(1)
+        fields = {**library.gpus[0].fields, 74: library.gpus[0].fields[74] + 500_000_000}
+        library.gpus[0] = library.gpus[0].but(energy_mj=library.gpus[0].energy_mj + 700_000, fields=fields)
+        gpu = (await probe.read()).gpus[0]
+    assert gpu.run_began_ns == 0 and gpu.energy_run_j == pytest.approx(7000, abs=5 * 700)
+    assert gpu.time_limited_run_ns is not None and 2.5e9 <= gpu.time_limited_run_ns["power cap"] <= 6e9
+    assert gpu.time_limited_run_ns["HW thermal"] == 0
+    # the driver was loaded anew: its counters, and so ours, begin anew
+    library.gpus[0] = FakeGpu(energy_mj=1000)
+    for _ in range(6):
+        await clock.advance(1)
+        gpu = (await probe.read()).gpus[0]
+    assert gpu.energy_run_j == 0.0 and gpu.run_began_ns is not None and gpu.run_began_ns > 12e9
+    await probe.close()
+
+
+async def test_while_quiet_the_counters_a_benchmark_takes_are_read_each_time() -> None:
+    library = FakeLibrary(FakeGpu(energy_mj=1))
+    clock = ManualClock()
+    probe = GpuProbe(clock, library, machine=Machine(Path("/nonexistent")), quiet=lambda: True)
+    await probe.read()
+    await clock.advance(1)
+    library.gpus[0].fields[269] = 42
+    gpu = (await probe.read()).gpus[0]
+    assert gpu.time_limited_ns is not None and gpu.time_limited_ns["SW thermal"] == 42
+    await probe.close()
+
+
+async def test_the_slot_is_the_port_above_the_card(tmp_path: Path) -> None:
+    port = tmp_path / "sys/devices/pci0000:00/0000:00:01.0"
+    card = port / "0000:00:06.0"
+    card.mkdir(parents=True)
+    place = tmp_path / "sys/bus/pci/devices"
+    place.mkdir(parents=True)
+    (place / "0000:00:06.0").symlink_to(card)
+    (port / "max_link_speed").write_text("16.0 GT/s PCIe\n")
+    (port / "max_link_width").write_text("16\n")
+    gpu = await second_reading(FakeLibrary(FakeGpu(pcie_gen=4, pcie_gen_max=4)), tmp_path)
+    assert (gpu.pcie_gen_slot_max, gpu.pcie_width_slot_max, pcie_slot(gpu)) == (4, 16, "gen4 x16")
+    # the port of a virtual machine is its host's invention
+    (port / "max_link_speed").write_text("2.5 GT/s PCIe\n")
+    virtual = await second_reading(FakeLibrary(FakeGpu()), tmp_path)
+    assert pcie_slot(virtual) == "gen1 x16, not believed: its link is faster"
+    (port / "max_link_speed").write_text("Unknown\n")
+    assert pcie_slot(await second_reading(FakeLibrary(FakeGpu()), tmp_path)) == "gen? x16"
+    nothing = await second_reading(FakeLibrary(FakeGpu()))
+    assert nothing.reasons["pcie_gen_slot_max"] == "the kernel does not say" and pcie_slot(nothing) == "–"

@@ -169,6 +169,7 @@ def test_vllm_s_recorded_start() -> None:
         graph_batches=(1, 2, 4, 8, 16, 24, 32, 40, 48, 56, 64),
         weights_dtype="torch.bfloat16",
         tp=1,
+        kv_pool_bytes=int(81.08 * 2**30),
     )
     assert start_up(HEAD, [42]) == StartUp(), "another run's lines in the same file"
 

@@ -35,13 +35,13 @@ static const char *const keys[] = {
     "mem_reserved", "power", "power_limit", "power_default", "energy", "energy_rate", "temperature", "slowdown", "fan",
     "pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max", "pcie_gen_device", "pcie_kbs", "pstate", "persistence",
     "mig", "bus_type", "architecture", "virtualization", "bus_width", "gpm_supported", "ecc", "numa", "mig_places",
-    "gpu_instance", 0};
+    "gpu_instance", "compute_mode", "app_sm_clock", "app_mem_clock", "margin", 0};
 enum {
     SM_CLOCK, MEM_CLOCK, SM_CLOCK_MAX, MEM_CLOCK_MAX, REASONS, UTIL, MEM_UTIL, MEM_TOTAL, MEM_USED,
     MEM_RESERVED, POWER, POWER_LIMIT, POWER_DEFAULT, ENERGY, ENERGY_RATE, TEMPERATURE, SLOWDOWN, FAN,
     PCIE_GEN, PCIE_WIDTH, PCIE_GEN_MAX, PCIE_WIDTH_MAX, PCIE_GEN_DEVICE, PCIE_KBS, PSTATE, PERSISTENCE,
     MIG, BUS_TYPE, ARCHITECTURE, VIRTUALIZATION, BUS_WIDTH, GPM_SUPPORTED, ECC, NUMA, MIG_PLACES,
-    GPU_INSTANCE, KEYS
+    GPU_INSTANCE, COMPUTE_MODE, APP_SM_CLOCK, APP_MEM_CLOCK, MARGIN, KEYS
 };
 
 typedef struct { double low, high; char set; } value_t;
@@ -315,6 +315,14 @@ int nvmlDeviceGetMaxClockInfo(device_t device, unsigned kind, unsigned *out) {
     return 0;
 }
 
+int nvmlDeviceGetApplicationsClock(device_t device, unsigned kind, unsigned *out) {
+    ENTER(nvmlDeviceGetApplicationsClock);
+    int key = kind == 2 ? APP_MEM_CLOCK : APP_SM_CLOCK;
+    KNOWN(key);
+    *out = (unsigned)get(device, key);
+    return 0;
+}
+
 struct rates { unsigned gpu, memory; };
 int nvmlDeviceGetUtilizationRates(device_t device, struct rates *out) {
     ENTER(nvmlDeviceGetUtilizationRates);
@@ -372,6 +380,14 @@ int nvmlDeviceGetTemperatureThreshold(device_t device, unsigned which, unsigned 
     if (which != 1) return NOT_SUPPORTED;
     KNOWN(SLOWDOWN);
     *out = (unsigned)get(device, SLOWDOWN);
+    return 0;
+}
+
+struct margin { unsigned version; int celsius; };
+int nvmlDeviceGetMarginTemperature(device_t device, struct margin *out) {
+    ENTER(nvmlDeviceGetMarginTemperature);
+    KNOWN(MARGIN);
+    out->celsius = (int)get(device, MARGIN);
     return 0;
 }
 
@@ -535,7 +551,7 @@ static int idle_engine(unsigned *percent, unsigned *period_us) {
 }
 int nvmlDeviceGetEncoderUtilization(device_t device, unsigned *out, unsigned *period) { ENTER(nvmlDeviceGetEncoderUtilization); return idle_engine(out, period); }
 int nvmlDeviceGetDecoderUtilization(device_t device, unsigned *out, unsigned *period) { ENTER(nvmlDeviceGetDecoderUtilization); return idle_engine(out, period); }
-int nvmlDeviceGetComputeMode(device_t device, unsigned *out) { ENTER(nvmlDeviceGetComputeMode); *out = 0; return 0; }
+GETTER(nvmlDeviceGetComputeMode, unsigned, COMPUTE_MODE)
 int nvmlDeviceGetDisplayActive(device_t device, unsigned *out) { ENTER(nvmlDeviceGetDisplayActive); *out = 0; return 0; }
 REFUSED(nvmlDeviceGetDriverModel)
 REFUSED(nvmlDeviceGetDriverModel_v2)

@@ -115,9 +115,13 @@ def h100s(count: int, *, moving: bool = False) -> list[str]:
         "bus_width": "5120",
         "gpm_supported": "1",
         "ecc": "0",
+        "compute_mode": "0",
+        "app_sm_clock": "1980",
+        "app_mem_clock": "2619",
+        "margin": "28",
     }
     lines += [f"gpu * {key} {text}" for key, text in values.items()]
-    fields = {82: 55, 94: 0, 3: 0, 4: 0, 142: 0, 143: 0, 144: 0, 145: 0, 230: 0, 91: 18, 165: 1}
+    fields = {82: 55, 94: 0, 3: 0, 4: 0, 142: 0, 143: 0, 144: 0, 145: 0, 230: 0, 91: 18, 164: 26562, 165: 1, 166: 6}
     fields |= {74: 7_000_000, 76: 0, 77: 0, 79: 0, 269: 0, 270: 0, 271: 0}
     lines += [f"field * {field} {number}" for field, number in fields.items()]
     shares = {2: (91, 50, 95), 3: (42, 20, 60), 5: (33, 10, 50), 10: (62, 30, 80)}

@@ -32,6 +32,8 @@ class FakeGpu:
     clock_mem: int = 3201
     max_clock_sm: int = 1980
     max_clock_mem: int = 3201
+    application_clock_sm: int = 1980
+    application_clock_mem: int = 3201
     event_reasons: int = 4
     performance_state: int = 0
     utilization: tuple[int, int] = (100, 79)
@@ -42,6 +44,7 @@ class FakeGpu:
     energy_mj: int = 2503562
     temperature: int = 44
     temperature_threshold: int = 89
+    temperature_left: int = 43
     fan: int = 30
     pcie_gen: int = 5
     pcie_width: int = 16
@@ -50,6 +53,7 @@ class FakeGpu:
     pcie_gen_device_max: int = 5
     pcie_kb_s: tuple[int, int] = (3516, 547)
     persistence: bool = True
+    compute_mode: int = 0
     mig: bool = False
     mig_instances: list[MigSeen] = field(default_factory=list)
     fields: dict[int, float] = field(
@@ -62,9 +66,14 @@ class FakeGpu:
             143: 0,
             144: 0,
             145: 0,
+            29: 0,
+            30: 0,
+            31: 0,
             230: 0,
             91: 18,
+            164: 26562,
             165: 1,
+            166: 6,
             74: 5_000_000,
             76: 0,
             77: 0,
@@ -144,6 +153,9 @@ class FakeLibrary:
 
     def max_clock(self, gpu: tuple[int, int], which: str) -> int:
         return int(self._of(gpu, f"max_clock_{which}"))
+
+    def application_clock(self, gpu: tuple[int, int], which: str) -> int:
+        return int(self._of(gpu, f"application_clock_{which}"))
 
     def temperature_threshold(self, gpu: tuple[int, int], which: int) -> int:
         return int(self._of(gpu, "temperature_threshold"))

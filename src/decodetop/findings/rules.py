@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 from decodetop.core.sample import Reading
+from decodetop.core.words import number_plain
 from decodetop.findings import strain
 from decodetop.findings.owners import foreign_processes, gpus_of
 from decodetop.findings.seen import STEADY_SAMPLES, Hit, Seen
+from decodetop.gpu.judgement import complaints
 from decodetop.gpu.reading import Gpu, GpuReading
 from decodetop.host.reading import HostReading
 from decodetop.server.reading import Server
@@ -66,24 +68,27 @@ def _thermal(seen: Seen) -> Iterator[Hit]:
         ]
         if words:
             at = "" if gpu.temperature_c is None else f" at {gpu.temperature_c:.0f} °C"
-            yield Hit(
-                str(gpu.index), f"GPU {gpu.index} is slowed by heat", f"{' and '.join(words)} thermal slowdown{at}"
-            )
+            evidence = f"{' and '.join(words)} thermal slowdown{at}, {_clock(gpu)}"
+            yield Hit(str(gpu.index), f"GPU {gpu.index} is slowed by heat", evidence)
 
 
 def _power_brake(seen: Seen) -> Iterator[Hit]:
     for gpu in _watched(seen):
         if gpu.state == "ok" and (gpu.event_reasons or 0) & HW_POWER_BRAKE:
             power = "" if gpu.power_w is None else f" at {gpu.power_w:.0f} W"
-            yield Hit(str(gpu.index), f"GPU {gpu.index} is slowed by the power brake", f"hardware power brake{power}")
+            evidence = f"hardware power brake{power}, {_clock(gpu)}"
+            yield Hit(str(gpu.index), f"GPU {gpu.index} is slowed by the power brake", evidence)
+
+
+def _clock(gpu: Gpu) -> str:
+    return f"SM {number_plain(gpu.sm_clock_mhz)} of {number_plain(gpu.sm_clock_max_mhz)} MHz"
 
 
 def _power_cap(seen: Seen) -> Iterator[Hit]:
     for gpu in _watched(seen):
         if _busy(gpu) and (gpu.event_reasons or 0) & SW_POWER_CAP and gpu.sm_clock_mhz and gpu.sm_clock_max_mhz:
-            clock = f"SM {gpu.sm_clock_mhz} of {gpu.sm_clock_max_mhz} MHz"
             limit = "" if gpu.power_limit_w is None else f", limit {gpu.power_limit_w:.0f} W"
-            yield Hit(str(gpu.index), f"GPU {gpu.index} is held by its power cap", clock + limit)
+            yield Hit(str(gpu.index), f"GPU {gpu.index} is held by its power cap", _clock(gpu) + limit)
 
 
 def _clock_low(seen: Seen) -> Iterator[Hit]:
@@ -98,7 +103,7 @@ def _clock_low(seen: Seen) -> Iterator[Hit]:
             one.sm_clock_mhz and one.sm_clock_max_mhz and one.sm_clock_mhz < CLOCK_LOW_SHARE * one.sm_clock_max_mhz
             for one in recent
         ):
-            evidence = f"SM {gpu.sm_clock_mhz} of {gpu.sm_clock_max_mhz} MHz under load, no event reason: locked?"
+            evidence = f"{_clock(gpu)} under load, no event reason: locked?"
             yield Hit(str(gpu.index), f"GPU {gpu.index} runs below its clock", evidence)
 
 
@@ -123,32 +128,18 @@ def _memory(seen: Seen) -> Iterator[Hit]:
 
 
 def _gone(seen: Seen) -> Iterator[Hit]:
-    for gpu in seen.gpu.gpus if seen.gpu is not None else ():
+    gpus = seen.gpu.gpus if seen.gpu is not None else ()
+    for gpu in gpus:
         if gpu.state in ("lost", "stalled", "broken"):
-            yield Hit(str(gpu.index), f"GPU {gpu.index} is {gpu.state}", gpu.state_message or "no word from the driver")
+            evidence = f"{gpu.state_message or 'no word from the driver'}; 1 of {len(gpus)} GPUs"
+            yield Hit(str(gpu.index), f"GPU {gpu.index} is {gpu.state}", evidence)
 
 
 def _hardware(seen: Seen) -> Iterator[Hit]:
     """What the driver says of the card itself."""
     for gpu in seen.gpu.gpus if seen.gpu is not None else ():
-        for key, evidence in _complaints(gpu):
+        for key, evidence in complaints(gpu):
             yield Hit(f"{gpu.index}:{key}", f"GPU {gpu.index} hardware", evidence)
-
-
-def _complaints(gpu: Gpu) -> Iterator[tuple[str, str]]:
-    if gpu.ecc_uncorrected:
-        yield "ecc", f"{gpu.ecc_uncorrected} uncorrected ECC errors since the driver loaded"
-    if gpu.row_remap_failed:
-        yield "row-remap", "a memory row could not be remapped: the card needs replacing"
-    elif gpu.row_remap_pending:
-        yield "row-remap", "a memory row waits to be remapped: reset the GPU when it is free"
-    if gpu.recovery_action:
-        yield "recovery", f"the driver asks for: {gpu.recovery_action}"
-    up, links = gpu.nvlink_links_active, gpu.nvlink_links
-    if links and up is not None and up < links:
-        yield "nvlink", f"{up} of {links} NVLinks are up"
-    for xid in gpu.xids:
-        yield f"xid-{xid.code}", f"Xid {xid.code} reported by the driver"
 
 
 def _foreign(seen: Seen) -> Iterator[Hit]:
@@ -163,7 +154,8 @@ def _foreign(seen: Seen) -> Iterator[Hit]:
 def _server_state(seen: Seen) -> Iterator[Hit]:
     server = seen.server
     if server is not None and server.status in ("down", "hung"):
-        yield Hit("", f"the server is {server.status}", server.status_message or server.endpoint)
+        why = f": {server.status_message}" if server.status_message else ""
+        yield Hit("", f"the server is {server.status}", f"{server.endpoint}{why}")
 
 
 def _graphs(seen: Seen) -> Iterator[Hit]:

@@ -40,6 +40,10 @@ def _max_clock(which: Clock) -> Callable[[Library, Handle], Sequence[object]]:
     return lambda nvml, gpu: (believed(nvml.max_clock(gpu, which), 1, 20_000),)
 
 
+def _application_clock(which: Clock) -> Callable[[Library, Handle], Sequence[object]]:
+    return lambda nvml, gpu: (believed(nvml.application_clock(gpu, which), 1, 20_000),)
+
+
 def _utilization(nvml: Library, gpu: Handle) -> Sequence[object]:
     kernels, memory = nvml.utilization(gpu)
     return believed(float(kernels), 0, 100), believed(float(memory), 0, 100)
@@ -77,6 +81,10 @@ def _temperature(nvml: Library, gpu: Handle) -> Sequence[object]:
 
 def _slowdown(nvml: Library, gpu: Handle) -> Sequence[object]:
     return (believed(float(nvml.temperature_threshold(gpu, _THRESHOLD_SLOWDOWN)), 1, 150),)
+
+
+def _temperature_left(nvml: Library, gpu: Handle) -> Sequence[object]:
+    return (believed(float(nvml.temperature_left(gpu)), -50, 150),)
 
 
 def _gen(read: Callable[[Library, Handle], int]) -> Callable[[Library, Handle], Sequence[object]]:
@@ -120,6 +128,11 @@ def _virtualization(nvml: Library, gpu: Handle) -> Sequence[object]:
     return (_VIRTUALIZATION.get(mode) or Unknown(f"mode {mode} has no name here"),)
 
 
+def _compute_mode(nvml: Library, gpu: Handle) -> Sequence[object]:
+    mode = nvml.compute_mode(gpu)
+    return (_COMPUTE_MODES.get(mode) or Unknown(f"mode {mode} has no name here"),)
+
+
 def _bus_bits(nvml: Library, gpu: Handle) -> Sequence[object]:
     return (believed(nvml.memory_bus_bits(gpu), 32, 65_536),)
 
@@ -140,6 +153,8 @@ _ARCHITECTURES = {
 }
 # nvmlGpuVirtualizationMode_t
 _VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "vgpu host", 4: "vsga host"}
+# nvmlComputeMode_t
+_COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 
 STATIC: tuple[Ask, ...] = (
     Ask(("name",), lambda nvml, gpu: (nvml.name(gpu),)),
@@ -171,21 +186,32 @@ CORE: tuple[Ask, ...] = (
 """Every tick, about 1 us each on an H200."""
 
 ENERGY = Ask(("energy_j",), _energy)
-"""Every tick while a benchmark runs, whose joules it gives; else every five seconds: 2.8 ms on an H200."""
+"""With `Limited` every tick while a benchmark runs, whose joules it gives; else every 5 s: 2.8 ms on an H200."""
 
 SLOW: tuple[Ask, ...] = (
     Ask(("pcie_width",), _width(lambda nvml, gpu: nvml.pcie_width(gpu))),
-    Ask(("pcie_gen_max",), _gen(lambda nvml, gpu: nvml.pcie_gen_max(gpu))),
-    Ask(("pcie_width_max",), _width(lambda nvml, gpu: nvml.pcie_width_max(gpu))),
     Ask(("performance_state",), _performance_state),
     Ask(("power_limit_w",), _power(lambda nvml, gpu: nvml.power_limit_mw(gpu))),
-    Ask(("persistence_mode",), lambda nvml, gpu: (nvml.persistence(gpu),)),
+    Ask(("temperature_left_c",), _temperature_left),
     Ask(("fan_percent",), lambda nvml, gpu: (believed(float(nvml.fan(gpu)), 0, 150),)),
 )
 """Every ten seconds, and one call of `FieldSet` besides."""
 
+RARE: tuple[Ask, ...] = (
+    Ask(("pcie_gen_max",), _gen(lambda nvml, gpu: nvml.pcie_gen_max(gpu))),
+    Ask(("pcie_width_max",), _width(lambda nvml, gpu: nvml.pcie_width_max(gpu))),
+    Ask(("persistence_mode",), lambda nvml, gpu: (nvml.persistence(gpu),)),
+    Ask(("compute_mode",), _compute_mode),
+    Ask(("sm_clock_application_mhz",), _application_clock("sm")),
+    Ask(("mem_clock_application_mhz",), _application_clock("mem")),
+)
+"""Once a minute: what somebody sets by hand."""
+
 MIG = Ask(("mig_instances",), _mig_instances)
 """With the slow ones, where MIG is on."""
+
+SLOT_FIELDS = ("pcie_gen_slot_max", "pcie_width_slot_max")
+"""The kernel's, by `Machine`: NVML's maximum of the host is N/A on most cards and wrong on some."""
 
 PCIE_FIELDS = frozenset(
     {"pcie_gen", "pcie_width", "pcie_gen_max", "pcie_width_max", "pcie_gen_device_max", "pcie_replays"}

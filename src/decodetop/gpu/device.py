@@ -7,23 +7,40 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from decodetop.core.clock import SECOND_NS, Clock
-from decodetop.gpu.asks import CORE, ENERGY, MEMORY, MIG, NO_MEMORY, PCIE_FIELDS, SLOW, STATIC, Ask, Unknown
+from decodetop.gpu.asks import (
+    CORE,
+    ENERGY,
+    MEMORY,
+    MIG,
+    NO_MEMORY,
+    PCIE_FIELDS,
+    RARE,
+    SLOT_FIELDS,
+    SLOW,
+    STATIC,
+    Ask,
+    Unknown,
+)
 from decodetop.gpu.codes import GONE, NEVER, NOT_SUPPORTED, NOT_YET, OTHER_FORM, SESSION, NvmlError, words
 from decodetop.gpu.fields import FieldSet
 from decodetop.gpu.gpm import Gpm
 from decodetop.gpu.library import Handle, Library
+from decodetop.gpu.limited import Limited
 from decodetop.gpu.machine import Machine
 from decodetop.gpu.processes import ProcessNames
 from decodetop.gpu.reading import NOT_ON_PCIE, Gpu, GpuProcess
 
 SLOW_NS = 10 * SECOND_NS
+RARE_NS = 60 * SECOND_NS
 ENERGY_NS = 5 * SECOND_NS
 RETRY_NS = 5 * SECOND_NS
 
 _PCI_BUSES = (1, 2)
+_UNSAID = "the kernel does not say"
 _UNIFIED_NAMES = ("GB10", "Orin", "Xavier", "Thor", "Tegra", "Jetson")
 _STATE = ("index", "state", "state_message", "state_since_ns", "reasons")
-_NOT_MEASURED = (*_STATE, "memory_is_unified", "pcie_traffic", "xids")
+_SINCE_THE_START = ("run_began_ns", "energy_run_j", "time_limited_run_ns")
+_NOT_MEASURED = (*_STATE, *_SINCE_THE_START, "memory_is_unified", "pcie_traffic", "xids")
 MEASURED = tuple(field for field in Gpu.__struct_fields__ if field not in _NOT_MEASURED)
 
 
@@ -39,7 +56,9 @@ class Device:
         names: ProcessNames,
         first_gpm: threading.Lock,
         quiet: Callable[[], bool],
+        driver: str | None = None,
     ) -> None:
+        """`driver`: its version, which decides what some field ids mean."""
         self.index = index
         self.uuid: str | None = None
         self.handle: Handle | None = None
@@ -52,6 +71,7 @@ class Device:
         self._quiet = quiet
         self._gpm: Gpm | None = None
         self._fields = Ask(FieldSet.FIELDS, FieldSet().read)
+        self._limited = Ask(Limited.FIELDS, Limited(driver).read)
         self._processes = Ask(("processes",), self._list)
         self._values: dict[str, Any] = {}
         self._reasons: dict[str, str] = {}
@@ -60,6 +80,7 @@ class Device:
         self._over: NvmlError | None = None
         self._open_due_ns = 0
         self._slow_due_ns = 0
+        self._rare_due_ns = 0
         self._energy_due_ns = 0
         self._listed_ns: int | None = None
         self._listed_at: int | None = None
@@ -95,13 +116,15 @@ class Device:
         self._ask_all(CORE, now_ns)
         self._check_alive()
         if self._quiet() or now_ns >= self._energy_due_ns:
-            self._ask(ENERGY, now_ns)
+            self._ask_all((ENERGY, self._limited), now_ns)
             self._energy_due_ns = now_ns + ENERGY_NS - SECOND_NS * (self.index % 5 if not self._energy_due_ns else 0)
         first = self._slow_due_ns == 0
         quiet = self._quiet() and not first
         if not quiet and now_ns >= self._slow_due_ns:
             unanswered = [ask for ask in STATIC if any(field not in self._values for field in ask.fields)]
-            self._ask_all((*unanswered, *SLOW, self._fields), now_ns)
+            rare = RARE if now_ns >= self._rare_due_ns else ()
+            self._rare_due_ns = now_ns + RARE_NS if rare else self._rare_due_ns
+            self._ask_all((*unanswered, *SLOW, *rare, self._fields), now_ns)
             self._ask_mig(now_ns)
             # GPUs take turns, so that rounds cost about the same
             self._slow_due_ns = now_ns + (SLOW_NS - SECOND_NS * (self.index % 10) if first else SLOW_NS)
@@ -120,7 +143,7 @@ class Device:
         self._values["uuid"] = self.uuid
         self._ask_all(STATIC, self._clock.now_ns())
         self._gpm = Gpm(self._nvml, handle, self._first_gpm)
-        self._find_node()
+        self._place()
 
     def _try(self, ask: Callable[[], Any]) -> Any:
         try:
@@ -129,13 +152,22 @@ class Device:
             self._raise_if_over(error)
             return None
 
-    def _find_node(self) -> None:
+    def _place(self) -> None:
+        """What the kernel says of where it sits."""
         bus_id = self._values.get("pci_bus_id")
         node = None if bus_id is None else self._machine.numa_node(bus_id)
-        self._keep("numa_node", Unknown("the kernel does not say") if node is None else node)
+        self._keep("numa_node", Unknown(_UNSAID) if node is None else node)
+        slot = (None, None) if bus_id is None else self._machine.slot(bus_id)
+        for field, most in zip(SLOT_FIELDS, slot, strict=True):
+            why = NOT_ON_PCIE if self._off_pcie else _UNSAID
+            self._keep(field, Unknown(why) if most is None or self._off_pcie else most)
+
+    @property
+    def _off_pcie(self) -> bool:
+        return self._bus_type is not None and self._bus_type not in (0, *_PCI_BUSES)
 
     def _ask_all(self, asks: Iterable[Ask], now_ns: int) -> None:
-        off_pcie = self._bus_type is not None and self._bus_type not in (0, *_PCI_BUSES)
+        off_pcie = self._off_pcie
         for ask in asks:
             if off_pcie and PCIE_FIELDS.issuperset(ask.fields):
                 self._keep(ask.fields[0], Unknown(NOT_ON_PCIE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from decodetop.core.words import UNKNOWN
@@ -76,6 +77,17 @@ def pcie(gpu: Gpu) -> str:
     return " ".join(now + (["of", *most] if most else []))
 
 
+def pcie_slot(gpu: Gpu) -> str:
+    """`gen5 x16`: what the port above the card can do; a port that is slower than its own link is not believed."""
+    gen, width = gpu.pcie_gen_slot_max, gpu.pcie_width_slot_max
+    if gen is None and width is None:
+        return UNKNOWN
+    said = f"gen{gen or '?'} x{width or '?'}"
+    if _below(gen, gpu.pcie_gen) or _below(width, gpu.pcie_width):
+        return f"{said}, not believed: its link is faster"
+    return said
+
+
 def pcie_severity(gpu: Gpu) -> Severity:
     """suspect = a slower generation under load; info = fewer lanes (often the cloud's normal) or a faster card."""
     if _below(gpu.pcie_gen, gpu.pcie_gen_max) and busy(gpu):
@@ -125,18 +137,28 @@ def alarms(gpu: Gpu) -> list[str]:
     found = [f"clocks held by {limit.word}" for limit in limits(gpu) if limit.severity == "alarm"]
     if pcie_severity(gpu) == "suspect":
         found.append(pcie_note(gpu) or "")
+    return found + [sentence for _, sentence in complaints(gpu)]
+
+
+def complaints(gpu: Gpu) -> Iterator[tuple[str, str]]:
+    """(key, sentence) of what the driver says of the card itself; the key stays the same while it stands."""
     if gpu.ecc_uncorrected:
-        found.append(f"{gpu.ecc_uncorrected} uncorrected ECC errors since the driver loaded")
+        yield "ecc", f"{gpu.ecc_uncorrected} uncorrected ECC errors since the driver loaded"
+    rows = "" if gpu.rows_remapped is None else f" ({gpu.rows_remapped} remapped so far)"
     if gpu.row_remap_failed:
-        found.append("a memory row could not be remapped: the card needs replacing")
+        yield "row-remap", f"at least 1 memory row could not be remapped{rows}: the card needs replacing"
     elif gpu.row_remap_pending:
-        found.append("a memory row waits to be remapped: reset the GPU when it is free")
+        yield "row-remap", f"at least 1 memory row waits to be remapped{rows}: reset the GPU when it is free"
+    if gpu.page_retirement_pending:
+        pages = "" if gpu.pages_retired is None else f" ({gpu.pages_retired} retired so far)"
+        yield "page-retirement", f"at least 1 memory page waits to be retired{pages}: reset the GPU when it is free"
     if gpu.recovery_action:
-        found.append(f"the driver asks for: {gpu.recovery_action}")
-    if gpu.nvlink_links and gpu.nvlink_links_active is not None and gpu.nvlink_links_active < gpu.nvlink_links:
-        found.append(f"{gpu.nvlink_links_active} of {gpu.nvlink_links} NVLinks are up")
-    found += [f"Xid {xid.code} reported by the driver" for xid in gpu.xids]
-    return found
+        yield "recovery", f"the driver asks for: {gpu.recovery_action}"
+    up, links = gpu.nvlink_links_active, gpu.nvlink_links
+    if links and up is not None and up < links:
+        yield "nvlink", f"{up} of {links} NVLinks are up"
+    for xid in gpu.xids:
+        yield f"xid-{xid.code}", f"Xid {xid.code} reported by the driver"
 
 
 def _below(now: int | None, most: int | None) -> bool:

@@ -10,6 +10,8 @@ from decodetop.errors import ProbeError
 from decodetop.gpu.codes import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, VERSION_MISMATCH, NvmlError
 
 _VENDORS = {0x10DE: "NVIDIA", 0x1002: "AMD", 0x8086: "Intel"}
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6, 128.0: 7}
+"""GT/s a lane to PCIe generation."""
 _ELSEWHERE = "steps, bench and server work without it"
 
 
@@ -45,6 +47,19 @@ class Machine:
         """The NUMA node a GPU hangs on; None where the kernel doesn't say."""
         node = self._text(f"sys/bus/pci/devices/{_sysfs_id(pci_bus_id)}/numa_node").strip()
         return int(node) if node.isdigit() else None
+
+    def slot(self, pci_bus_id: str) -> tuple[int | None, int | None]:
+        """(PCIe generation, lanes) that the port above the GPU can do; None where the kernel doesn't say. In a virtual
+        machine the port is the host's invention and often says nothing or 2.5 GT/s x1."""
+        device = self._root / "sys/bus/pci/devices" / _sysfs_id(pci_bus_id)
+        try:
+            port = device.resolve(strict=True).parent
+        except OSError:
+            return None, None
+        gt_s = re.match(r"([\d.]+)", self._text(port / "max_link_speed"))
+        lanes = self._text(port / "max_link_width").strip()
+        gen = _GENERATIONS.get(float(gt_s.group(1))) if gt_s else None
+        return gen, int(lanes) if lanes.isdigit() and 0 < int(lanes) <= 32 else None
 
     def memory_bytes(self) -> tuple[int, int] | None:
         """(total, available) of the host: a unified-memory GPU has no other."""

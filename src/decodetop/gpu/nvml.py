@@ -85,6 +85,10 @@ class Nvml(Calls):
     def max_clock(self, gpu: Handle, which: Clock) -> int:
         return int(self._ask("nvmlDeviceGetMaxClockInfo", gpu, _CLOCKS[which]))
 
+    def application_clock(self, gpu: Handle, which: Clock) -> int:
+        """What was set with `nvidia-smi -ac`, else the default. Newer drivers answer that they no longer have it."""
+        return int(self._ask("nvmlDeviceGetApplicationsClock", gpu, _CLOCKS[which]))
+
     def event_reasons(self, gpu: Handle) -> int:
         """The older name is gone from newer drivers and the newer from older ones."""
         new, old = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
@@ -129,6 +133,10 @@ class Nvml(Calls):
     def temperature_threshold(self, gpu: Handle, which: int) -> int:
         return int(self._ask("nvmlDeviceGetTemperatureThreshold", gpu, which))
 
+    def temperature_left(self, gpu: Handle) -> int:
+        """Degrees to the slowdown (T.Limit); Ada and later."""
+        return int(self._ask("nvmlDeviceGetMarginTemperature", gpu))
+
     def fan(self, gpu: Handle) -> int:
         return int(self._ask("nvmlDeviceGetFanSpeed", gpu))
 
@@ -153,6 +161,9 @@ class Nvml(Calls):
 
     def persistence(self, gpu: Handle) -> bool:
         return bool(self._ask("nvmlDeviceGetPersistenceMode", gpu))
+
+    def compute_mode(self, gpu: Handle) -> int:
+        return int(self._ask("nvmlDeviceGetComputeMode", gpu))
 
     def mig(self, gpu: Handle) -> bool:
         return bool(self._ask("nvmlDeviceGetMigMode", gpu)[0])

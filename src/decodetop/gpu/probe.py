@@ -20,6 +20,7 @@ from decodetop.gpu.reading import Gpu, GpuReading, Xid
 from decodetop.gpu.rounds import Rounds
 from decodetop.gpu.rows import Bad, Rows
 from decodetop.gpu.session import Box, Session
+from decodetop.gpu.since import Since
 from decodetop.gpu.traffic import Traffic
 
 CALL_DEADLINE_S = 2.0
@@ -62,6 +63,7 @@ class GpuProbe:
         self._session: Session | None = None
         self._opening: asyncio.Future[Session] | None = None
         self._rows = Rows()
+        self._since = Since()
         self._box: Box | None = None
         self._traffic: Traffic | None = None
         self._xids: dict[str, tuple[Xid, ...]] = {}
@@ -157,7 +159,8 @@ class GpuProbe:
     def _row(self, device: Device, outcome: _Outcome | NvmlError | None) -> Gpu | Bad:
         now_ns = self._clock.now_ns()
         if isinstance(outcome, Gpu):
-            return outcome if self._traffic is None else self._traffic.add(device, outcome)
+            gpu = self._since.add(outcome, now_ns)
+            return gpu if self._traffic is None else self._traffic.add(device, gpu)
         if isinstance(outcome, NvmlError):
             return Bad(state_of(outcome.code), words(outcome.code), now_ns)
         return Bad("stalled", f"no answer when asked for {device.asking}", self._rounds.stuck.get(device, now_ns))

@@ -53,9 +53,13 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
 
     `memory_busy_percent` is NVML's utilization.memory: the share of time the memory was busy, not bandwidth.
     `dram_bandwidth_percent` is GPM metric 10: share of the theoretical bandwidth.
-    `pcie_gen_max` is what this card reaches in this slot, `pcie_gen_device_max` what the card alone could.
+    `pcie_gen_max` is what this card reaches in this slot, `pcie_gen_device_max` what the card alone could,
+    `pcie_gen_slot_max` and `pcie_width_slot_max` what the port above it could (the kernel's word, not NVML's).
+    The application clocks are what was set for work (nvidia-smi -ac); a lock (-lgc) can't be read.
     `pcie_tx_bytes_s` and rx are means since the last reading (`pcie_traffic` gpm) or a watch of 20 ms (sample).
-    A lost GPU keeps the index it had. `energy_j` counts from the driver's load, `time_limited_ns[reason]` too.
+    A lost GPU keeps the index it had. `energy_j` counts from the driver's load, `time_limited_ns[reason]` too;
+    `energy_run_j` and `time_limited_run_ns` count from the first reading of this run, at `run_began_ns`.
+    `temperature_left_c` is how far the GPU is from its slowdown. `nvlink_max_bytes_s`: all links up, one way.
     `recovery_action` is what the driver asks for, None while it asks for nothing or can't say (then with a reason).
     """
 
@@ -72,14 +76,18 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     sm_clock_max_mhz: int | None = None
     mem_clock_mhz: int | None = None
     mem_clock_max_mhz: int | None = None
+    sm_clock_application_mhz: int | None = None
+    mem_clock_application_mhz: int | None = None
     performance_state: int | None = None
     event_reasons: int | None = None
 
     pcie_gen: int | None = None
     pcie_gen_max: int | None = None
     pcie_gen_device_max: int | None = None
+    pcie_gen_slot_max: int | None = None
     pcie_width: int | None = None
     pcie_width_max: int | None = None
+    pcie_width_slot_max: int | None = None
     pcie_tx_bytes_s: float | None = None
     pcie_rx_bytes_s: float | None = None
     pcie_traffic: Literal["gpm", "sample"] | None = None
@@ -104,10 +112,12 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     power_limit_w: float | None = None
     energy_j: float | None = None
     temperature_c: float | None = None
+    temperature_left_c: float | None = None
     memory_temperature_c: float | None = None
     fan_percent: float | None = None
     ecc_uncorrected: int | None = None
     persistence_mode: bool | None = None
+    compute_mode: str | None = None
     mig_enabled: bool | None = None
     mig_instances: tuple[MigInstance, ...] | None = None
 
@@ -120,10 +130,17 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     rows_remapped: int | None = None
     row_remap_pending: bool | None = None
     row_remap_failed: bool | None = None
+    pages_retired: int | None = None
+    page_retirement_pending: bool | None = None
     recovery_action: str | None = None
     nvlink_links: int | None = None
     nvlink_links_active: int | None = None
+    nvlink_version: str | None = None
+    nvlink_max_bytes_s: float | None = None
     time_limited_ns: dict[str, int] | None = None
+    run_began_ns: int | None = None
+    energy_run_j: float | None = None
+    time_limited_run_ns: dict[str, int] | None = None
     xids: tuple[Xid, ...] = ()
 
     processes: tuple[GpuProcess, ...] | None = None

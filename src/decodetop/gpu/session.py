@@ -69,7 +69,10 @@ class Session:
             self._shutdown()
             raise machine.no_gpus(self.versions.driver)
         first_gpm = threading.Lock()
-        self.devices = [Device(nvml, index, clock, machine, names, first_gpm, quiet) for index in range(self._count)]
+        self.devices = [
+            Device(nvml, index, clock, machine, names, first_gpm, quiet, self.versions.driver)
+            for index in range(self._count)
+        ]
         self._count_due_ns = clock.now_ns() + _COUNT_NS
         self._links: tuple[Link, ...] | None = None
         self._watch: Any = None

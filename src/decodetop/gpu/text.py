@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from decodetop.core.outside import escape
-from decodetop.core.words import UNKNOWN, duration, gib, number, percent
+from decodetop.core.words import UNKNOWN, duration, gib, number, number_plain, percent, significant
 from decodetop.gpu.judgement import (
     Limit,
     Severity,
@@ -20,6 +20,7 @@ from decodetop.gpu.judgement import (
     pcie,
     pcie_note,
     pcie_severity,
+    pcie_slot,
 )
 from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading, MigInstance
 
@@ -31,6 +32,7 @@ __all__ = [
     "clocks",
     "dram_gb_s",
     "dram_peak_gb_s",
+    "limited_words",
     "limits",
     "limits_text",
     "lines",
@@ -38,9 +40,11 @@ __all__ = [
     "markdown",
     "mem_clock",
     "mig",
+    "on_off",
     "pcie",
     "pcie_note",
     "pcie_severity",
+    "pcie_slot",
     "power",
     "process",
     "short_name",
@@ -84,6 +88,16 @@ def power(gpu: Gpu) -> str:
 def short_name(name: str | None) -> str:
     """Without the vendor, which every row would repeat."""
     return UNKNOWN if not name else re.sub(r"^(NVIDIA|Tesla) ", "", " ".join(name.split()))
+
+
+def limited_words(gpu: Gpu, now_ns: int | None) -> str:
+    """`power cap 37 s of 12 m, HW thermal 0.4 s`: how long each reason held the clocks since this run began."""
+    limited = gpu.time_limited_run_ns
+    if limited is None:
+        return UNKNOWN
+    over = "" if now_ns is None or gpu.run_began_ns is None else f" in {duration((now_ns - gpu.run_began_ns) / 1e9)}"
+    held = sorted(((ns, why) for why, ns in limited.items() if ns > 0), reverse=True)
+    return (", ".join(f"{why} {significant(ns / 1e9, 2)} s" for ns, why in held) or "none") + over
 
 
 def state(gpu: Gpu, now_ns: int | None = None) -> str | None:
@@ -204,13 +218,18 @@ def _details(gpu: Gpu, now_ns: int | None) -> Iterator[tuple[str, str]]:
         yield "MIG", mig(one)
     yield "PCIe", _pcie_line(gpu)
     yield "limits now", limits_text(gpu)
+    if any((gpu.time_limited_run_ns or {}).values()):
+        yield "limited", limited_words(gpu, now_ns)
     if gpu.sm_active_percent is not None:
         peak = dram_gb_s(gpu)
         dram = "" if peak is None else f"   DRAM {number(peak)} of {number(dram_peak_gb_s(gpu))} GB/s"
         yield "SM active", f"{percent(gpu.sm_active_percent)}   tensor {percent(gpu.tensor_active_percent)}{dram}"
     if gpu.nvlink_links:
         rates = f"rx {_gb_s(gpu.nvlink_rx_bytes_s)}   tx {_gb_s(gpu.nvlink_tx_bytes_s)} GB/s"
-        yield "NVLink", f"{number(gpu.nvlink_links_active)} of {gpu.nvlink_links} links up   {rates}"
+        kind = f"   version {gpu.nvlink_version}" if gpu.nvlink_version else ""
+        most = f"   {_gb_s(gpu.nvlink_max_bytes_s)} GB/s each way at most" if gpu.nvlink_max_bytes_s else ""
+        yield "NVLink", f"{number(gpu.nvlink_links_active)} of {gpu.nvlink_links} links up{kind}{most}   {rates}"
+    yield "set to", settings(gpu)
     for text in alarms(gpu):
         yield "alarm", text
     yield "processes", _processes(gpu)
@@ -220,10 +239,24 @@ def _details(gpu: Gpu, now_ns: int | None) -> Iterator[tuple[str, str]]:
         yield "not known", f"{', '.join(fields)}: {why}"
 
 
+def settings(gpu: Gpu) -> str:
+    """What somebody may have set by hand."""
+    mode = on_off(gpu.persistence_mode)
+    clock = f"{number_plain(gpu.sm_clock_application_mhz)}/{number_plain(gpu.mem_clock_application_mhz)}"
+    return f"application clocks SM/mem {clock} MHz   compute mode {gpu.compute_mode or UNKNOWN}   persistence {mode}"
+
+
+def on_off(value: bool | None) -> str:
+    return UNKNOWN if value is None else "on" if value else "off"
+
+
 def _pcie_line(gpu: Gpu) -> str:
     note = pcie_note(gpu)
     rates = f"rx {_gb_s(gpu.pcie_rx_bytes_s)}   tx {_gb_s(gpu.pcie_tx_bytes_s)} GB/s"
-    return "   ".join([pcie(gpu), rates, *([f"({note})"] if note else [])])
+    slot = pcie_slot(gpu)
+    return "   ".join(
+        [pcie(gpu), *([f"slot {slot}"] if slot != UNKNOWN else []), rates, *([f"({note})"] if note else [])]
+    )
 
 
 def _processes(gpu: Gpu) -> str:

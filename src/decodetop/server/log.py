@@ -145,8 +145,10 @@ class StartUp(msgspec.Struct, frozen=True, kw_only=True):
     weights_dtype: str | None = None
     quantization: str | None = None
     tp: int | None = None
+    kv_pool_bytes: int | None = None
 
 
+_POOL = re.compile(r"Available KV cache memory: ([\d.]+) GiB")
 _PID = re.compile(r"\([^()]*\bpid=(\d+)\)")
 _ATTENTION = re.compile(r"Using (\w+) (?:attention )?backend out of potential backends|Using (\w+) attention backend")
 _ENGINE = re.compile(r"Initializing a V\d LLM engine .*? with config: (.*)")
@@ -165,6 +167,8 @@ def start_up(text: str, pids: Iterable[int]) -> StartUp:
             seen = msgspec.structs.replace(seen, attention_backend=found[1] or found[2])
         elif (found := _ENGINE.search(line)) is not None:
             seen = _engine(seen, found[1])
+        elif (found := _POOL.search(line)) is not None:
+            seen = msgspec.structs.replace(seen, kv_pool_bytes=int(float(found[1]) * 2**30))
         elif (found := _DOWNGRADE.search(line)) is not None:
             seen = msgspec.structs.replace(seen, graph_mode=found[1])
     return seen

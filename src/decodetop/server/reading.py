@@ -82,8 +82,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     `generated_tok_s` is live (never a frozen gauge). `accept_length` includes the bonus token.
     None without a reason: `speculative_algorithm` = off, `quantization` = none, `retracted` = the engine has no such.
     `retracted`: requests that had begun and were put off for want of KV (SGLang).
-    `kv_usage` is 0..1 of `kv_capacity_tokens`. `unit_state` is systemd's word (`active`,
-    `failed`, ...). `local` = it runs on this box, so this box's GPUs are its own.
+    `kv_usage` is 0..1 of `kv_capacity_tokens`; `kv_pool_bytes` is what they take on each GPU. `unit_state` is
+    systemd's word (`active`, `failed`, ...). `local` = it runs on this box, so this box's GPUs are its own.
     """
 
     endpoint: str
@@ -120,6 +120,7 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     speculative_draft_tokens: int | None = None
     context_length: int | None = None
     kv_capacity_tokens: int | None = None
+    kv_pool_bytes: int | None = None
     max_running: int | None = None
 
     running: int | None = None

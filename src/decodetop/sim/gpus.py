@@ -8,6 +8,7 @@ from decodetop.core.clock import SECOND_NS, Clock
 from decodetop.core.decode import NotDecoded
 from decodetop.errors import ProbeError
 from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading
+from decodetop.gpu.since import Since
 from decodetop.sim import model
 from decodetop.sim.model import IDLE, Activity, Load
 
@@ -16,7 +17,22 @@ DRIVER = "580.159.04 (simulated)"
 MEMORY_TOTAL = 150_754_820_096
 MEMORY_RESERVED = 644_939_776
 
-NOT_SIMULATED = ("numa_node", "virtualization", "mig_instances", "time_limited_ns")
+NOT_SIMULATED = (
+    "numa_node",
+    "virtualization",
+    "mig_instances",
+    "time_limited_ns",
+    "sm_clock_application_mhz",
+    "mem_clock_application_mhz",
+    "pcie_gen_slot_max",
+    "pcie_width_slot_max",
+    "temperature_left_c",
+    "compute_mode",
+    "pages_retired",
+    "page_retirement_pending",
+    "nvlink_version",
+    "nvlink_max_bytes_s",
+)
 
 READ_DEADLINE_S = 3.0
 
@@ -120,6 +136,7 @@ class SimGpuProbe:
         self._loads = loads
         self._clock = clock
         self._gpus = [SimGpu(index, seed) for index in range(count)]
+        self._since = Since()
         self._before: Load | None = None
         self._read_ns: int | None = None
         self._tick = 0
@@ -139,9 +156,12 @@ class SimGpuProbe:
         self._tick += 1
         return GpuReading(
             gpus=tuple(
-                gpu.step(seen, load, seconds, self._tick)
-                if gpu.index < load.tp
-                else gpu.step(IDLE, None, seconds, self._tick)
+                self._since.add(
+                    gpu.step(seen, load, seconds, self._tick)
+                    if gpu.index < load.tp
+                    else gpu.step(IDLE, None, seconds, self._tick),
+                    now_ns,
+                )
                 for gpu in self._gpus
             ),
             driver_version=DRIVER,

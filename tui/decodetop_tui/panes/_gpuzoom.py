@@ -6,8 +6,13 @@ import re
 
 from decodetop.core import words
 from decodetop.core.state import State
+from decodetop.findings.kvroom import kv_room
+from decodetop.findings.owners import gpus_of
+from decodetop.findings.rules import MEMORY_FREE_SHARE
 from decodetop.gpu import text
+from decodetop.gpu.energy import energy_over
 from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop.server.reading import ServerReading
 from decodetop_tui.paint import Span
 from decodetop_tui.panes._cells import wrap
 from decodetop_tui.panes._page import INDENT, Page
@@ -23,7 +28,9 @@ def details(page: Page, state: State, reading: GpuReading, gpu: Gpu) -> None:
         page.add(INDENT, Span(wrong, "bad"), Span("; figures are the last good ones", "dim"))
     for alarm in text.alarms(gpu):
         page.add(INDENT, Span("▲ ", "bad"), Span(alarm))
-    page.extend(columns([_load(gpu), _memory_and_links(gpu), _health(gpu)], page.width))
+    page.extend(columns([_load(state, gpu), _memory_and_links(gpu), _health(gpu)], page.width))
+    page.add(INDENT, Span("clocks held by  ", "dim"), Span(text.limited_words(gpu, state.now_ns)))
+    page.add(INDENT, *_kv(state, reading, gpu))
     note = text.pcie_note(gpu)
     if note is not None:
         page.add(INDENT, Span(note, "dim"))
@@ -56,13 +63,18 @@ def _field_words(field: str) -> str:
     return " ".join(_NAMES.get(word, word) for word in _UNIT.sub("", field).split("_"))
 
 
-def _load(gpu: Gpu) -> list[Pair]:
-    percent = words.percent
+def _load(state: State, gpu: Gpu) -> list[Pair]:
+    percent, plain = words.percent, words.number_plain
+    performance = words.UNKNOWN if gpu.performance_state is None else f"P{gpu.performance_state}"
+    energy = None if gpu.energy_j is None else gpu.energy_j / 3.6e6
+    spent = energy_over(state.lane("gpu").history, gpu.index)
+    over = "" if spent is None else f" over {words.remaining(spent.seconds)}"
     peak = text.dram_peak_gb_s(gpu)
     now = text.dram_gb_s(gpu)
     return [
         pair("SM clock", text.sm_clock(gpu), "MHz", 9),
         pair("memory clock", text.mem_clock(gpu), "MHz", 9),
+        pair("applications", _application_clocks(gpu), "MHz set", 9),
         pair("DRAM", f"{words.number(now)}/{words.number(peak)}", "GB/s", 11),
         pair("DRAM", percent(gpu.dram_bandwidth_percent), "of bandwidth", 5, "loud"),
         pair("SM active", percent(gpu.sm_active_percent), "", 5),
@@ -70,6 +82,12 @@ def _load(gpu: Gpu) -> list[Pair]:
         pair("tensor active", percent(gpu.tensor_active_percent), "", 5),
         pair("busy", percent(gpu.utilization_percent), "of the time", 5),
         pair("memory busy", percent(gpu.memory_busy_percent), "of the time", 5),
+        pair("P-state", performance, "", 5),
+        pair("power", words.now_of_max(gpu.power_w, gpu.power_limit_w), "W", 9),
+        pair("default limit", plain(gpu.power_limit_default_w), "W", 5),
+        pair("mean power", plain(None if spent is None else spent.mean_w), f"W{over}", 5),
+        pair("energy", words.significant(None if spent is None else spent.joules / 1e3), f"kJ{over}", 8),
+        pair("energy in all", words.number(energy, 2), "kWh", 8),
     ]
 
 
@@ -83,42 +101,62 @@ def _memory_and_links(gpu: Gpu) -> list[Pair]:
         pair("total", words.gib(gpu.memory_total_bytes), "GiB unified" if gpu.memory_is_unified else "GiB", 6),
         pair("bus width", words.number_plain(gpu.memory_bus_bits), "bits", 5),
         pair("PCIe", text.pcie(gpu), device),
+        pair("PCIe slot", text.pcie_slot(gpu)),
         pair("PCIe rx", words.bytes_per_s(gpu.pcie_rx_bytes_s), "", 9),
         pair("PCIe tx", words.bytes_per_s(gpu.pcie_tx_bytes_s), "", 9),
         pair("PCIe replays", words.number(gpu.pcie_replays), "", 5),
-        pair("NVLink", links, "up", 5),
+        pair("NVLink", links, f"up, version {gpu.nvlink_version}" if gpu.nvlink_version else "up", 5),
+        pair("NVLink most", words.bytes_per_s(gpu.nvlink_max_bytes_s), "each way", 9),
         pair("NVLink rx", words.bytes_per_s(gpu.nvlink_rx_bytes_s), "", 9),
         pair("NVLink tx", words.bytes_per_s(gpu.nvlink_tx_bytes_s), "", 9),
         pair("NUMA node", words.number_plain(gpu.numa_node), "", 5),
     ]
 
 
+def _application_clocks(gpu: Gpu) -> str:
+    return f"{words.number_plain(gpu.sm_clock_application_mhz)}/{words.number_plain(gpu.mem_clock_application_mhz)}"
+
+
+def _kv(state: State, reading: GpuReading, gpu: Gpu) -> list[Span]:
+    """What is free in the pool of the server that holds this GPU, and beside it."""
+    servers = state.last("server", ServerReading)
+    server = None if servers is None else servers.current_server
+    holds = server is not None and gpu in (gpus_of(server, reading) or ())
+    room = kv_room(server if holds else None, gpu)
+    label = Span("free for KV  ", "dim")
+    beside = Span(f"{words.gib(room.beside_bytes)} GiB")
+    if not holds:
+        return [
+            label,
+            beside,
+            Span(f"  all but {100 * MEMORY_FREE_SHARE:.0f} % of the memory; not this server's", "dim"),
+        ]
+    size = "" if room.pool_bytes is None else f"{words.gib(room.pool_bytes)} GiB, "
+    pool = Span(f"{size}{words.compact(room.pool_tokens)} tokens")
+    more = "" if room.beside_tokens is None else f", about {words.compact(room.beside_tokens)} tokens"
+    return [label, pool, Span(" in its pool, ", "dim"), beside, Span(f"{more} beside it", "dim")]
+
+
 def _health(gpu: Gpu) -> list[Pair]:
     plain = words.number_plain
-    state = words.UNKNOWN if gpu.performance_state is None else f"P{gpu.performance_state}"
     errors = gpu.ecc_uncorrected
-    energy = None if gpu.energy_j is None else gpu.energy_j / 3.6e6
+    retired = gpu.pages_retired
     return [
         pair("limits", text.limits_text(gpu)),
-        pair("P-state", state, "", 5),
         pair("temperature", words.now_of_max(gpu.temperature_c, gpu.temperature_slowdown_c), "°C", 9),
+        pair("to slowdown", plain(gpu.temperature_left_c), "°C left", 5),
         pair("memory temp.", plain(gpu.memory_temperature_c), "°C", 5),
         pair("fan", plain(gpu.fan_percent), "%", 5),
-        pair("power", words.now_of_max(gpu.power_w, gpu.power_limit_w), "W", 9),
-        pair("default limit", plain(gpu.power_limit_default_w), "W", 5),
-        pair("energy", words.number(energy, 2), "kWh", 8),
         pair("ECC uncorrected", words.number(errors), "", 5, "bad" if errors else ""),
         pair("ECC corrected", words.number(gpu.ecc_corrected), "", 5),
         pair("rows remapped", words.number(gpu.rows_remapped), "", 5),
-        pair("persistence", _yes(gpu.persistence_mode), "", 5),
-        pair("MIG", _yes(gpu.mig_enabled), "", 5),
+        pair("pages retired", words.number(retired), "", 5, "warn" if retired else ""),
+        pair("compute mode", gpu.compute_mode or words.UNKNOWN),
+        pair("persistence", text.on_off(gpu.persistence_mode), "", 5),
+        pair("MIG", text.on_off(gpu.mig_enabled), "", 5),
         pair("virtualization", gpu.virtualization or words.UNKNOWN),
         pair("architecture", gpu.architecture or words.UNKNOWN),
     ]
-
-
-def _yes(value: bool | None) -> str:
-    return words.UNKNOWN if value is None else "on" if value else "off"
 
 
 def _processes(page: Page, gpu: Gpu) -> None:

@@ -7,6 +7,7 @@ from decodetop.core.sample import Reading
 from decodetop.core.state import State
 from decodetop.findings.owners import gpus_of
 from decodetop.gpu import text
+from decodetop.gpu.energy import gpu_of
 from decodetop.gpu.reading import Gpu, GpuReading
 from decodetop.server.reading import ServerReading
 from decodetop_tui.paint import Filter, Picture, Span, View
@@ -223,8 +224,8 @@ def _cells(gpu: Gpu) -> dict[str, Span]:
         "fan": plain(gpu.fan_percent),
         "remapped": plain(gpu.rows_remapped),
         "energy": words.UNKNOWN if gpu.energy_j is None else f"{gpu.energy_j / 3.6e6:,.2f}",
-        "persistence": _yes(gpu.persistence_mode),
-        "mig": _yes(gpu.mig_enabled),
+        "persistence": text.on_off(gpu.persistence_mode),
+        "mig": text.on_off(gpu.mig_enabled),
     }
     cells = {id: Span(figure) for id, figure in figures.items()}
     cells["dram"] = Span(words.percent(gpu.dram_bandwidth_percent), "loud" if loud_dram else "")
@@ -232,10 +233,6 @@ def _cells(gpu: Gpu) -> dict[str, Span]:
     cells["pcie"] = Span(_pcie(gpu), _SEVERITY[text.pcie_severity(gpu)].replace("dim", ""))
     cells["ecc"] = Span(plain(gpu.ecc_uncorrected), "bad" if gpu.ecc_uncorrected else "")
     return cells
-
-
-def _yes(value: bool | None) -> str:
-    return words.UNKNOWN if value is None else "on" if value else "off"
 
 
 def _pcie(gpu: Gpu) -> str:
@@ -252,20 +249,12 @@ def _past(state: State, gpu: Gpu, room: int) -> tuple[str, str]:
     field = "dram_bandwidth_percent" if gpu.dram_bandwidth_percent is not None else "utilization_percent"
 
     def value(seen: Reading) -> float | None:
-        found = _same(seen, gpu.index)
+        found = gpu_of(seen, gpu.index)
         return None if found is None or found.state != "ok" else getattr(found, field)
 
     past = history(state.lane("gpu"), state.now_ns, room, value, 100.0)
     word = "dram" if field == "dram_bandwidth_percent" else "busy"
     return past.text, f"{word} % over {words.remaining(past.seconds)}"
-
-
-def _same(seen: Reading, index: int) -> Gpu | None:
-    """The GPU of that index in another reading; nearly always at the place of its index."""
-    gpus = seen.gpus if isinstance(seen, GpuReading) else ()
-    if index < len(gpus) and gpus[index].index == index:
-        return gpus[index]
-    return next((one for one in gpus if one.index == index), None)
 
 
 def _past_line(state: State, gpu: Gpu, width: int) -> list[Span]:

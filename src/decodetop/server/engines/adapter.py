@@ -50,6 +50,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     speculative_draft_tokens: int | None = None
     context_length: int | None = None
     kv_capacity_tokens: int | None = None
+    kv_pool_bytes: int | None = None
     max_running: int | None = None
     resolved: dict[str, str] = {}
     requested: dict[str, str] = {}

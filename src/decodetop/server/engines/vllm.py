@@ -158,6 +158,7 @@ def started(facts: Facts, seen: StartUp) -> Facts:
         weights_dtype=dtype or facts.weights_dtype,
         quantization=facts.quantization or seen.quantization,
         tp=facts.tp or seen.tp,
+        kv_pool_bytes=seen.kv_pool_bytes,
         resolved=facts.resolved | ({"cudagraph_mode": seen.graph_mode} if seen.graph_mode else {}),
         reasons=reasons,
     )
