@@ -32,7 +32,7 @@ async def test_the_finding_shown_becomes_an_item_with_its_number() -> None:
         assert command.hypothesis and command.priority == "medium"
         (evidence,) = command.evidence
         assert (evidence.kind, evidence.ref) == ("finding", "thermal:0")
-        assert evidence.summary == "GPU 0 is slowed by heat: hardware thermal slowdown at 91 °C, SM 1755 of 1980 MHz"
+        assert evidence.summary == "GPU 0 is slowed by heat: hardware thermal slowdown at 91 °C"
 
 
 async def test_the_next_one_when_the_first_has_an_open_item() -> None:
@@ -54,10 +54,7 @@ async def test_all_of_them_with_their_numbers() -> None:
     async with desk(hot()) as d:
         await d.press("F")
         text = "\n".join(d.screen())
-        assert (
-            "GPU 0 is slowed by heat" in text
-            and "hardware thermal slowdown at 91 °C, SM 1755 of 1980 MHz, since 02:01" in text
-        )
+        assert "GPU 0 is slowed by heat" in text and "hardware thermal slowdown at 91 °C, since 02:01" in text
         assert "CUDA graphs are off" in text
         await d.press("down", "enter")
         assert [one.evidence[0].ref for one in d.sent if isinstance(one, AddTodo)] == ["graphs:off"]

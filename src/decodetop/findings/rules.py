@@ -67,16 +67,16 @@ def _thermal(seen: Seen) -> Iterator[Hit]:
             if bits & bit and gpu.state == "ok"
         ]
         if words:
-            at = "" if gpu.temperature_c is None else f" at {gpu.temperature_c:.0f} °C"
-            evidence = f"{' and '.join(words)} thermal slowdown{at}, {_clock(gpu)}"
+            at = f", {_clock(gpu)}" if gpu.temperature_c is None else f" at {gpu.temperature_c:.0f} °C"
+            evidence = f"{' and '.join(words)} thermal slowdown{at}"
             yield Hit(str(gpu.index), f"GPU {gpu.index} is slowed by heat", evidence)
 
 
 def _power_brake(seen: Seen) -> Iterator[Hit]:
     for gpu in _watched(seen):
         if gpu.state == "ok" and (gpu.event_reasons or 0) & HW_POWER_BRAKE:
-            power = "" if gpu.power_w is None else f" at {gpu.power_w:.0f} W"
-            evidence = f"hardware power brake{power}, {_clock(gpu)}"
+            at = f", {_clock(gpu)}" if gpu.power_w is None else f" at {gpu.power_w:.0f} W"
+            evidence = f"hardware power brake{at}"
             yield Hit(str(gpu.index), f"GPU {gpu.index} is slowed by the power brake", evidence)
 
 
