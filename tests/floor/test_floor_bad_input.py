@@ -66,6 +66,8 @@ def test_a_missing_key_of_a_family_is_named(tmp_path: Path, key: str) -> None:
         ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP3"}}, "'NVFP3' is not known"),
         ({"quantization_config": {"quant_method": "compressed-tensors"}}, "without config_groups"),
         ({"quantization_config": {"quant_method": "awq", "bits": 5}}, "bits = 5"),
+        ({"quantization_config": "fp8"}, "quantization_config = 'fp8' is no table"),
+        ({"quantization_config": ["fp8"]}, "is no table"),
     ],
 )
 def test_figures_that_cannot_be(tmp_path: Path, change: dict[str, Any], word: str) -> None:
@@ -74,6 +76,24 @@ def test_figures_that_cannot_be(tmp_path: Path, change: dict[str, Any], word: st
         open_model(path)
     assert str(path) in caught.value.message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "word"),
+    [
+        ("deepseek-v3.2", {"n_routed_experts": 2_000_000_000}, "2000000000 experts can't be"),
+        ("qwen3.5-35b-a3b", {"mtp_num_hidden_layers": 100_000}, "100000 draft layers can't be"),
+        ("nemotron-3-nano-30b-a3b", {"hybrid_override_pattern": "M" * 100_000}, "100000 layers can't be"),
+    ],
+)
+def test_counts_that_would_fill_the_memory_are_refused(
+    tmp_path: Path, name: str, change: dict[str, Any], word: str
+) -> None:
+    known = json.loads((CONFIGS / f"{name}.json").read_text("utf-8"))
+    target = known.get("text_config", known)
+    target.update(change)
+    with pytest.raises(DataError, match=word):
+        open_model(written(tmp_path, known))
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,13 @@ def test_the_slowest_rank_of_expert_parallelism(count: int, ranks: int, tokens: 
     assert experts.hit(count, 8, tokens, ranks).expected == pytest.approx(most, rel=0.05)
 
 
+def test_the_slowest_rank_of_more_experts_than_any_model_has() -> None:
+    """The number of ways to hit them is beyond a float."""
+    hit = experts.hit(10_000, 8, 64, 2)
+    assert 250 < hit.expected < 270
+    assert experts.hit(10_000, 10_000, 1, 2).expected == 5000
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 512), st.data())
 def test_experts_keep_their_order(count: int, data: st.DataObject) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,36 @@ def test_a_cut_file(tmp_path: Path, cut: int, word: str) -> None:
     write_gguf(path, KEYS, llama_70b()[:5])
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(DataError, match=word):
+        open_model(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"llama.expert_count": "many"},
+        {"llama.expert_count": float("nan")},
+        {"llama.expert_count": 2**31},
+        {"llama.nextn_predict_layers": float("inf")},
+        {"llama.nextn_predict_layers": 80},
+        {"llama.block_count": 2**25},
+        {"llama.attention.kv_lora_rank": 512, "llama.attention.q_lora_rank": "x", "llama.rope.dimension_count": 64},
+        {"llama.expert_count": 8, "llama.expert_used_count": 9},
+    ],
+    ids=str,
+)
+def test_counts_that_can_not_be(tmp_path: Path, change: dict[str, int | float | str]) -> None:
+    path = tmp_path / "model.gguf"
+    write_gguf(path, {**KEYS, **change}, llama_70b()[:5])
+    with pytest.raises(DataError, match="is missing or no count that can be") as caught:
+        open_model(path)
+    assert any(f"key {key} " in caught.value.message for key in change)
+
+
+def test_lists_in_lists_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    nested = struct.pack("<IQ", 9, 1) * 5000
+    path.write_bytes(b"GGUF" + struct.pack("<IQQQ", 3, 0, 1, 1) + b"a" + struct.pack("<I", 9) + nested)
+    with pytest.raises(DataError, match="nested too deeply"):
         open_model(path)
 
 

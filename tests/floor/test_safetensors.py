@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -145,6 +145,14 @@ def test_a_scheme_that_is_not_known_costs_only_its_name(tmp_path: Path) -> None:
     assert any("'quip' is not known" in note for note in model.notes)
 
 
+def test_a_scheme_that_is_no_table_costs_only_its_name(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "qwen3-0.6b", quantization_config="fp8")
+    write_safetensors(folder / "model.safetensors", QWEN3_06B)
+    model = open_model(folder)
+    assert model.quantization == "unknown"
+    assert any("is no table" in note for note in model.notes)
+
+
 def test_damaged_files_are_named(tmp_path: Path) -> None:
     folder = folder_of(tmp_path, "qwen3-0.6b")
     write_sharded(folder, QWEN3_06B, 2)
@@ -156,6 +164,10 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         (raw[:200], "damaged header"),
         (raw.replace(b'"BF16"', b'"BF17"', 1), "unknown type 'BF17'"),
         (raw.replace(b'"shape"', b'"shade"', 1), "has no shape"),
+        (raw.replace(b"1024]", b"1025]", 1), "does not have the bytes of its shape"),
+        (header({"a": ("BF16", [1 << 40, 1 << 40] + [1 << 40] * 20, [0, 2])}), "can't be that large"),
+        (header({"a": ("BF16", [True], [0, 2])}), "has no shape"),
+        (header({"a": ("BF16", [1], [0, 2]), "b": ("BF16", [2], [0, 4])}), "tensors overlap"),
     ):
         second.write_bytes(damaged)
         with pytest.raises(DataError, match=word) as caught:
@@ -166,9 +178,44 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         open_model(folder)
 
 
-def test_an_index_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+def header(tensors: Mapping[str, tuple[str, Sequence[int], Sequence[int]]]) -> bytes:
+    """name -> (type, shape, offsets), as they stand in a damaged file."""
+    table = {name: {"dtype": one[0], "shape": one[1], "data_offsets": one[2]} for name, one in tensors.items()}
+    raw = json.dumps(table).encode()
+    return len(raw).to_bytes(8, "little") + raw
+
+
+def test_the_same_weights_in_another_layout_are_not_counted(tmp_path: Path) -> None:
+    """Some makers ship their own layout beside the one engines load."""
     folder = folder_of(tmp_path, "qwen3-0.6b")
-    index = {"weight_map": {"model.norm.weight": "../other/model.safetensors"}}
+    write_safetensors(folder / "model.safetensors", QWEN3_06B)
+    write_safetensors(folder / "consolidated.safetensors", {"layers.0.attention.wq.weight": ("BF16", (4096, 4096))})
+    assert stored(open_model(folder)) == 2 * 596049920
+
+
+def test_a_tensor_of_two_files_is_counted_where_the_index_says(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "qwen3-0.6b")
+    write_sharded(folder, QWEN3_06B, 2)
+    copied = {"model.embed_tokens.weight", "model.norm.weight"}
+    second = {name: found for at, (name, found) in enumerate(QWEN3_06B.items()) if at % 2 or name in copied}
+    write_safetensors(folder / "model-00002-of-00002.safetensors", second)
+    assert stored(open_model(folder)) == 2 * 596049920
+    (folder / "model.safetensors.index.json").unlink()
+    with pytest.raises(DataError, match="is in another file too"):
+        open_model(folder)
+
+
+def test_four_bit_floats_have_half_a_byte(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, "qwen3-0.6b")
+    rows = {**QWEN3_06B, "model.layers.0.mlp.up_proj.weight": ("F4", (3072, 1024))}
+    write_safetensors(folder / "model.safetensors", rows)
+    assert stored(open_model(folder)) == 2 * 596049920 - 3072 * 1024 * 3 // 2
+
+
+@pytest.mark.parametrize("name", ["../other/model.safetensors", "model\0.safetensors", "/etc/passwd"])
+def test_an_index_that_leads_elsewhere_is_refused(tmp_path: Path, name: str) -> None:
+    folder = folder_of(tmp_path, "qwen3-0.6b")
+    index = {"weight_map": {"model.norm.weight": name}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
     with pytest.raises(DataError, match="outside its folder"):
         open_model(folder)

@@ -15,11 +15,12 @@ def write_safetensors(path: Path, tensors: Tensors) -> None:
     """A header with the offsets the weights would have."""
     table: dict[str, object] = {"__metadata__": {"format": "pt"}}
     at = 0
-    bits = {"BF16": 16, "F32": 32, "F16": 16, "U8": 8, "I32": 32, "F8_E4M3": 8, "I8": 8, "I64": 64}
+    bits = {"BF16": 16, "F32": 32, "F16": 16, "U8": 8, "I32": 32, "F8_E4M3": 8, "I8": 8, "I64": 64, "F4": 4}
     for name, (dtype, shape) in tensors.items():
-        size = bits[dtype] // 8
+        size = bits[dtype]
         for side in shape:
             size *= side
+        size //= 8
         table[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
         at += size
     raw = json.dumps(table).encode()

@@ -94,10 +94,13 @@ class Config:
         return value
 
     def table(self, *names: str) -> dict[str, Any] | None:
+        """The first that is there; what is no table is not taken for none."""
         for name in names:
             value = self.data.get(name)
             if isinstance(value, dict):
                 return value
+            if value is not None:
+                raise self.wrong(f"{name} = {str(value)[:40]!r} is no table")
         return None
 
 

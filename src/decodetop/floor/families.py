@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from decodetop.errors import DataError
 from decodetop.floor.config import Config
 from decodetop.floor.formats import DTYPES
-from decodetop.floor.shape import Attention, Gdn, Indexer, Layer, Mamba2, Mla, Moe, Shape
+from decodetop.floor.shape import EXPERTS_MAX, LAYERS_MAX, Attention, Gdn, Indexer, Layer, Mamba2, Mla, Moe, Shape
 
 GDN_FULL_INTERVAL = 4
 NOPE_INTERVAL = 4
@@ -136,9 +136,11 @@ def _refused(config: Config, word: str, why: str) -> DataError:
 def _layers(config: Config, name: str, family: Family) -> list[Layer]:
     pattern = config.word("hybrid_override_pattern")
     if name == "nemotron_h" and pattern is not None:
+        if len(pattern) > LAYERS_MAX:
+            raise config.wrong(f"hybrid_override_pattern of {len(pattern)} layers can't be")
         return [_block(config, letter) for letter in pattern]
     total = config.count("num_hidden_layers")
-    if total > 10_000:
+    if total > LAYERS_MAX:
         raise config.wrong(f"num_hidden_layers = {total} can't be")
     kinds = config.words("layer_types", total)
     indexers = config.words("indexer_types", total)
@@ -296,6 +298,8 @@ def _moe(config: Config, name: str, family: Family) -> Moe:
         shared = width if name == "llama4" else (config.maybe("n_shared_experts") or 0) * width
     experts = config.count("n_routed_experts", "num_experts", "num_local_experts")
     top_k = config.count("num_experts_per_tok", "experts_per_token", "top_k_experts")
+    if experts > EXPERTS_MAX:
+        raise config.wrong(f"{experts} experts can't be")
     if top_k > experts:
         raise config.wrong(f"{top_k} experts per token of {experts} can't be")
     return Moe(
@@ -314,6 +318,8 @@ def _draft(config: Config, name: str, layers: list[Layer]) -> list[Layer]:
     """The layers of one draft forward of multi-token prediction; the main model's last kinds of mixer and FFN."""
     pattern = config.word("mtp_hybrid_override_pattern")
     if pattern is not None and config.maybe("num_nextn_predict_layers"):
+        if len(pattern) > LAYERS_MAX:
+            raise config.wrong(f"{len(pattern)} draft layers can't be")
         return [_block(config, letter) for letter in pattern]
     modules = config.maybe("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
     if not modules or name == "nemotron_h":
@@ -322,4 +328,6 @@ def _draft(config: Config, name: str, layers: list[Layer]) -> list[Layer]:
     if last is None:
         return []
     count = modules if name.startswith("qwen3_5") else config.count("mtp_transformer_layers", default=1)
+    if count > LAYERS_MAX:
+        raise config.wrong(f"{count} draft layers can't be")
     return [Layer(mixer=last.mixer, ffn=layers[-1].ffn, indexer=last.indexer)] * count

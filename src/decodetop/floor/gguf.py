@@ -14,12 +14,15 @@ from typing import Any, BinaryIO, NamedTuple
 from decodetop.core.regular import open_regular
 from decodetop.errors import DataError
 from decodetop.floor.formats import Format
-from decodetop.floor.shape import Attention, Layer, Mla, Moe, Shape
+from decodetop.floor.shape import EXPERTS_MAX, LAYERS_MAX, Attention, Layer, Mla, Moe, Shape
 from decodetop.floor.weights import Role, Weights
 
 MAGIC = b"GGUF"
 LONGEST = 64 << 20
 """No string, list or count of a header is longer: more is a damaged file."""
+
+DEEPEST = 4
+"""Lists in lists; files have one level."""
 
 TYPES: dict[int, tuple[str, int, int]] = {
     0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20), 6: ("Q5_0", 32, 22),
@@ -80,7 +83,7 @@ class _Header:
     def text(self) -> str:
         return self.take(self.count()).decode("utf-8", "replace")
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int, depth: int = 0) -> Any:
         """Lists of strings (vocabularies) are read over; their length stands for them."""
         if kind in _SCALARS:
             return self.number(_SCALARS[kind])
@@ -88,13 +91,15 @@ class _Header:
             return self.text()
         if kind != 9:
             raise self.wrong(f"a key of unknown type {kind}")
+        if depth >= DEEPEST:
+            raise self.wrong("its lists are nested too deeply")
         inner, length = int(self.number("<I")), self.count()
         if inner in _SCALARS:
             code = _SCALARS[inner]
             raw = self.take(length * struct.calcsize(code))
             return list(struct.unpack(f"<{length}{code[1]}", raw)) if length <= 4096 else length
         for _ in range(length):
-            self.value(inner)
+            self.value(inner, depth + 1)
         return length
 
 
@@ -210,35 +215,38 @@ def _shape(path: Path, data: dict[str, Any], rows: list[Row]) -> Shape:
         known = ", ".join(sorted(SUPPORTED))
         raise DataError(f"{path}: GGUF architecture {arch[:40]!r} is not supported", f"supported are {known}")
 
-    def need(key: str, default: int | None = None) -> int:
+    def need(key: str, default: int | None = None, most: int = LONGEST) -> int:
         value = data.get(f"{arch}.{key}")
         if isinstance(value, list) and value:
             value = max(value)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= LONGEST:
-            raise DataError(f"{path}: key {arch}.{key} is missing or no count", _HINT)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= most:
+            raise DataError(f"{path}: key {arch}.{key} is missing or no count that can be", _HINT)
         return value
+
+    def maybe(key: str, most: int = LONGEST) -> int:
+        """0 where it is not there."""
+        return need(key, most=most) if data.get(f"{arch}.{key}") else 0
 
     names = {row.name: row for row in rows}
     embedding = names.get("token_embd.weight")
     hidden, heads = need("embedding_length"), need("attention.head_count")
     if embedding is None:
         raise DataError(f"{path}: there is no embedding table", _HINT)
-    experts = int(data.get(f"{arch}.expert_count") or 0)
-    draft = int(data.get(f"{arch}.nextn_predict_layers") or 0)
-    kv_rank = data.get(f"{arch}.attention.kv_lora_rank")
+    experts, total = maybe("expert_count", EXPERTS_MAX), need("block_count", most=LAYERS_MAX)
+    draft = maybe("nextn_predict_layers", total - 1)
+    kv_rank = maybe("attention.kv_lora_rank")
     mla = None
-    if isinstance(kv_rank, int) and kv_rank > 0:
-        rope = need("rope.dimension_count")
-        key, value = need("attention.key_length_mla", 192), need("attention.value_length_mla", 128)
+    if kv_rank:
+        rope, key = need("rope.dimension_count"), need("attention.key_length_mla", 192)
         mla = Mla(
-            q_rank=data.get(f"{arch}.attention.q_lora_rank") or None,
+            q_rank=maybe("attention.q_lora_rank") or None,
             kv_rank=kv_rank,
-            nope=key - rope,
+            nope=max(0, key - rope),
             rope=rope,
-            v=value,
+            v=need("attention.value_length_mla", 128),
         )
-    layers = [_layer(at, names, arch, data, mla) for at in range(need("block_count") - draft)]
+    layers = [_layer(at, names, arch, data, mla) for at in range(total - draft)]
     return Shape(
         family=SUPPORTED[arch],
         hidden=hidden,
@@ -251,7 +259,9 @@ def _shape(path: Path, data: dict[str, Any], rows: list[Row]) -> Shape:
             head_dim=need("attention.key_length", hidden // heads),
         ),
         mla=mla,
-        moe=Moe(experts=experts, top_k=need("expert_used_count"), width=need("expert_feed_forward_length", 1))
+        moe=Moe(
+            experts=experts, top_k=need("expert_used_count", most=experts), width=need("expert_feed_forward_length", 1)
+        )
         if experts
         else None,
         dense_width=need("feed_forward_length", 1),

@@ -17,6 +17,7 @@ from decodetop.floor.reading import Params
 from decodetop.floor.shape import Shape
 from decodetop.floor.weights import Weights, of_shape
 
+QUANTISED = ("quantization_config", "compression_config")
 OFF = 0.01
 """Headers and formula may differ by this share before a word is said: biases and scales."""
 
@@ -90,10 +91,9 @@ def _checkpoint(config_path: Path, folder: Path | None, weights_dtype: str | Non
             notes=(note,),
         )
     separate = _separate(folder)
-    said = config.table("quantization_config", "compression_config")
     if folder is not None and safetensors.has_headers(folder):
-        return _headers(folder, shape, said, separate)
-    scheme = scheme_of(said, separate, base, str(config_path))
+        return _headers(folder, shape, config, separate)
+    scheme = scheme_of(config.table(*QUANTISED), separate, base, str(config_path))
     return Model(
         path=str(config_path),
         shape=shape,
@@ -109,14 +109,18 @@ def _separate(folder: Path | None) -> dict[str, Any] | None:
     return read_json(path) if path is not None and path.is_file() else None
 
 
-def _headers(folder: Path, shape: Shape, said: dict[str, Any] | None, separate: dict[str, Any] | None) -> Model:
+def _headers(folder: Path, shape: Shape, config: Config, separate: dict[str, Any] | None) -> Model:
     """Bytes need no scheme, so one that is not known costs only its name and the KV format it declares."""
     notes: list[str] = []
+    name: str | None
     try:
+        name = "unknown"
+        said = config.table(*QUANTISED)
+        name = str((said or {}).get("quant_method", name))
         scheme = scheme_of(said, separate, FORMATS[shape.dtype], str(folder))
         name, kv = scheme.name, scheme.kv
     except DataError as error:
-        name, kv = str((said or {}).get("quant_method", "unknown")), None
+        kv = None
         notes.append(f"{error.message}; the bytes are from the file headers")
     unquantised = scheme_of(None, None, FORMATS[shape.dtype], "")
     formula = of_shape(shape, unquantised)

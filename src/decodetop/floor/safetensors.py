@@ -5,10 +5,11 @@ A header is 8 bytes of length (little endian) and that much JSON: name -> dtype,
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from decodetop.core.decode import NotDecoded, decode
 from decodetop.core.regular import open_regular
@@ -24,10 +25,19 @@ HEADER_MAX_BYTES = 200 << 20
 INDEX = "model.safetensors.index.json"
 BITS = {
     "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U8": 8, "U16": 16,
-    "U32": 32, "U64": 64, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4,
+    "U32": 32, "U64": 64, "C64": 64, "BOOL": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
 }  # fmt: skip
 
-_NAMES = {"BF16": "bf16", "F16": "fp16", "F32": "fp32", "U8": "packed 4 bit", "I32": "packed integers", "I8": "int8"}
+_NAMES = {
+    "BF16": "bf16",
+    "F16": "fp16",
+    "F32": "fp32",
+    "U8": "packed 4 bit",
+    "F4": "fp4",
+    "I32": "packed integers",
+    "I8": "int8",
+}
 _VISION = re.compile(r"(^|\.)(visual|vision\w*|audio\w*|multi_modal\w*|mm_\w+|image_\w+|embed_vision|aligner)(\.|$)")
 _DRAFT = re.compile(r"(^|\.)(mtp|nextn|eagle)\w*(\.|$)")
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blocks|h)\.(\d+)\.(.*)")
@@ -47,6 +57,10 @@ class Tensor(NamedTuple):
     bytes: float
 
 
+LARGEST = 1 << 50
+"""Bytes of no tensor: a header that says more is damaged."""
+
+
 def has_headers(folder: Path) -> bool:
     return (folder / INDEX).is_file() or any(folder.glob("*.safetensors"))
 
@@ -54,18 +68,34 @@ def has_headers(folder: Path) -> bool:
 def tensors(folder: Path) -> Iterator[Tensor]:
     """Every tensor of the checkpoint's files. Raises DataError naming the file."""
     index = folder / INDEX
+    where: dict[str, str] = {}
     if index.is_file():
-        where = read_json(index).get("weight_map")
-        if not isinstance(where, dict) or not all(isinstance(name, str) for name in where.values()):
+        found = read_json(index).get("weight_map")
+        if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
             raise DataError(f"{index} holds no weight_map", "is the checkpoint complete?")
+        where = found
         names = sorted(set(where.values()))
     else:
-        names = sorted(path.name for path in folder.glob("*.safetensors"))
+        names = _loaded(sorted(path.name for path in folder.glob("*.safetensors")))
+    seen: set[str] = set()
     for name in names:
         path = folder / name
-        if path.parent != folder:
+        if path.parent != folder or "\0" in name:
             raise DataError(f"{index} names a file outside its folder", "is the checkpoint complete?")
-        yield from _header(path)
+        for tensor in _header(path):
+            if where.get(tensor.name, name) != name:
+                continue
+            if tensor.name in seen:
+                raise DataError(f"{path}: tensor {tensor.name[:80]!r} is in another file too", "which one is served?")
+            seen.add(tensor.name)
+            yield tensor
+
+
+def _loaded(names: list[str]) -> list[str]:
+    """Without an index engines load `model*.safetensors`; the same weights may stand beside them in other layouts."""
+    if "model.safetensors" in names:
+        return ["model.safetensors"]
+    return [name for name in names if name.startswith("model-")] or names
 
 
 def _header(path: Path) -> Iterator[Tensor]:
@@ -81,14 +111,19 @@ def _header(path: Path) -> Iterator[Tensor]:
         raise DataError(f"can't read {path}: {error.strerror}", "is the checkpoint complete?") from error
     except NotDecoded as error:
         raise DataError(f"{path} has a damaged header", "is the checkpoint complete?") from error
+    spans: list[tuple[int, int]] = []
     for name, said in table.items():
         if name != "__metadata__":
-            yield _tensor(path, name, said)
+            yield _tensor(path, name, said, spans)
+    spans.sort()
+    if any(begin < end for (_, end), (begin, _) in itertools.pairwise(spans)):
+        raise DataError(f"{path} has a damaged header: tensors overlap", "is the checkpoint complete?")
 
 
-def _tensor(path: Path, name: str, said: dict[str, Any]) -> Tensor:
+def _tensor(path: Path, name: str, said: dict[str, Any], spans: list[tuple[int, int]]) -> Tensor:
+    """Its place in the file is added to `spans`."""
     dtype, shape = said.get("dtype"), said.get("shape")
-    if not isinstance(shape, list) or not all(isinstance(side, int) and side >= 0 for side in shape):
+    if not _counts(shape):
         raise DataError(f"{path}: tensor {name[:80]!r} has no shape", "is the checkpoint complete?")
     bits = BITS.get(str(dtype))
     if bits is None:
@@ -96,7 +131,20 @@ def _tensor(path: Path, name: str, said: dict[str, Any]) -> Tensor:
     elements = 1
     for side in shape:
         elements *= side
+        if elements > LARGEST:
+            raise DataError(f"{path}: tensor {name[:80]!r} can't be that large", "is the checkpoint complete?")
+    span = said.get("data_offsets")
+    if not _counts(span) or len(span) != 2 or span[1] - span[0] != -(-elements * bits // 8):
+        raise DataError(
+            f"{path}: tensor {name[:80]!r} does not have the bytes of its shape", "is the checkpoint complete?"
+        )
+    if elements:
+        spans.append((span[0], span[1]))
     return Tensor(name, str(dtype), elements, elements * bits / 8)
+
+
+def _counts(value: Any) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
 
 
 def weights_of(folder: Path, shape: Shape, formula: Sequence[Weights]) -> list[Weights]:
@@ -125,7 +173,7 @@ def _sum(place: Place, found: list[Tensor], params: int, shape: Shape) -> Weight
     total = sum(tensor.bytes for tensor in found)
     kind = _largest(found)
     compute: Compute = "bf16"
-    if kind == "U8":
+    if kind in ("U8", "F4"):
         compute = "fp4"
     elif kind.startswith("F8"):
         compute = "fp8"

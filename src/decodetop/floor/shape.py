@@ -6,6 +6,10 @@ from typing import Literal
 
 import msgspec
 
+LAYERS_MAX = 10_000
+EXPERTS_MAX = 10_000
+"""No model has more: a larger figure is a damaged file."""
+
 Mixer = Literal["attention", "mla", "gdn", "mamba2", "none"]
 Ffn = Literal["dense", "moe", "none"]
 
