@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from decodetop.errors import DataError
 from decodetop.floor.hardware import load, named
+from decodetop.floor.model import open_model
 from decodetop.floor.reading import FloorReport
 from decodetop.flows.floor import Ask, answer
 
@@ -27,6 +30,18 @@ def test_glm_5_in_nvfp4_keeps_attention_in_16_bit() -> None:
     assert report.bytes.weights / 1e9 == pytest.approx(9.20, abs=0.01)
     assert report.t_phys_ms == pytest.approx(3.07, rel=0.03)
     assert report.allreduces_per_step == 2 * 78 + 2
+
+
+def test_glm_5_2_may_name_its_layers(tmp_path: Path) -> None:
+    """NVIDIA's checkpoints of it list the layers as sparse attention, the maker's do not."""
+    known = json.loads((CONFIGS / "glm-5.2.json").read_text("utf-8"))
+    kinds = ["deepseek_sparse_attention"] * known["num_hidden_layers"]
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**known, "layer_types": kinds}), "utf-8")
+    assert open_model(path).shape == open_model(CONFIGS / "glm-5.2.json").shape
+    path.write_text(json.dumps({**known, "layer_types": kinds, "index_topk": None}), "utf-8")
+    with pytest.raises(DataError, match="without index_topk"):
+        open_model(path)
 
 
 def test_gpt_oss_in_mxfp4() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,7 +34,7 @@ def report_of(
 ) -> FloorReport:
     path = CONFIGS / model
     made = Plan(**plan)  # type: ignore[arg-type]
-    opened = open_model(path if path.is_dir() else path.with_name(f"{model}.json"))
+    opened = open_model(path if path.is_dir() else path.with_name(f"{model}.json"), made.weights_dtype)
     report = judged(compute(opened, made, named(gpu, SPECS), sweep=False), measure(made, step_ms=20.0))
     said = Verdict(id=verdict, confidence="high", sentence="x")
     return msgspec.structs.replace(report, verdict=said, gap_ms=gap if gap is not None else report.gap_ms)
@@ -60,6 +64,83 @@ def test_the_table_is_sound() -> None:
     assert {verdict for entry in table for verdict in entry.verdicts} == known, "every verdict has a move"
     gains = {"idle", "copies", "allreduce", "per_layer", "attention", "bandwidth_efficiency"}
     assert {entry.gain for entry in table} <= gains | {"weights_half", "weights_4bit", "kv_half", None}
+
+
+def situations() -> Iterator[tuple[FloorReport, str, Server | None]]:
+    """Boxes, models, engines and releases that a move may be meant for, each with a gap to close."""
+    gap = {
+        "idle": 6.0,
+        "copies": 6.0,
+        "allreduce": 6.0,
+        "per_layer": 6.0,
+        "attention": 6.0,
+        "bandwidth_efficiency": 6.0,
+    }
+    plans: list[dict[str, Any]] = [
+        {}, {"tp": 8}, {"tp": 8, "batch": 64, "context": 20_000}, {"draft_steps": 3, "verify_tokens": 4},
+        {"draft_steps": 3, "verify_tokens": 4, "accept_length": 1.01, "kv_dtype": "fp8"},
+        {"tp": 8, "batch": 64, "context": 100_000, "kv_dtype": "fp8"},
+        {"weights_dtype": "nvfp4"},
+    ]  # fmt: skip
+    off = {
+        "disable_cuda_graph": "true", "enforce_eager": "true", "disable_overlap_schedule": "true",
+        "disable_custom_all_reduce": "true", "cudagraph_mode": "NONE", "cuda_graph_backend_decode": "disabled",
+    }  # fmt: skip
+    releases = {"sglang": ("0.4.1", "0.5.12", "0.5.23"), "vllm": ("0.8.4", "0.10.2", "0.33.0"), "llamacpp": ("b9000",)}
+    models = ("qwen3-8b", "qwen3.5-27b", "qwen3-30b-a3b", "qwen3-32b-fp8", "glm-5-nvfp4", "deepseek-v3", "gpt-oss-120b")
+    for model, gpu, plan in product(models, ("H200", "B200"), plans):
+        report = report_of("host_bound", model=model, gpu=gpu, gap=gap, **plan)
+        for engine, versions in releases.items():
+            for version, flags in product(versions, ({}, off)):
+                one = msgspec.structs.replace(server(engine, version, **flags), cuda_graph_max_batch=32)
+                yield report, gpu, one
+        yield report, gpu, None
+
+
+def test_every_move_is_offered_to_somebody() -> None:
+    reached: set[tuple[str, str]] = set()
+    for report, gpu, of in situations():
+        for verdict in VerdictId.__args__:
+            said = msgspec.structs.replace(report, verdict=Verdict(id=verdict, confidence="high", sentence="x"))
+            found = moves.offered(said, named(gpu, SPECS), of, None)
+            assert len(found.moves) <= moves.MOST
+            reached |= {(move.id, move.set) for move in found.moves}
+    lost = [
+        (entry.id, entry.engine, entry.set)
+        for entry in moves.entries()
+        if not any(entry.id == name and entry.set in words for name, words in reached)
+    ]
+    assert lost == []
+
+
+def test_an_engine_is_not_told_the_flags_of_another() -> None:
+    for report, gpu, of in situations():
+        if of is None or of.engine != "llamacpp":
+            continue
+        for verdict in VerdictId.__args__:
+            said = msgspec.structs.replace(report, verdict=Verdict(id=verdict, confidence="high", sentence="x"))
+            for move in moves.offered(said, named(gpu, SPECS), of, None).moves:
+                assert not {"(SGLang)", "(vLLM)", "--tp"} & set(re.split(r"[ ,;]", move.set)), move.set
+
+
+def test_graphs_that_a_newer_flag_switched_off() -> None:
+    report = report_of("host_bound", gap={"idle": 14.4})
+    assert "graphs-on" in offered(report, server(version="0.5.20", cuda_graph_backend_decode="disabled"))[0]
+    assert "graphs-on" not in offered(report, server(version="0.5.20", cuda_graph_backend_decode="full"))[0]
+    assert "graphs-on" in offered(report, server("vllm", "0.24.0", cudagraph_mode="NONE"))[0]
+
+
+def test_a_release_that_is_not_known_is_told_both_spellings() -> None:
+    report = report_of("host_bound", gap={"idle": 10.0}, batch=64)
+    one = msgspec.structs.replace(server(version=""), version=None, cuda_graph_max_batch=32)
+    found = {move.set for move in moves.offered(report, named("H200", SPECS), one, None).moves}
+    assert any("--cuda-graph-max-bs N" in words and words.endswith("(up to 0.5.14)") for words in found), found
+
+
+def test_patch_releases_belong_to_their_release() -> None:
+    report = report_of("attention_bound", gap={"attention": 10.0})
+    for version, flag in (("0.12.1", "VLLM_ATTENTION_BACKEND"), ("0.13.0", "--attention-backend")):
+        assert offered(report, server("vllm", version))[0]["attention-backend"].startswith(flag)
 
 
 def test_graphs_that_are_off_are_the_first_move() -> None:

@@ -39,6 +39,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "small_batch": ("eight sequences or fewer", "more than eight sequences"),
     "speculating": ("the server speculates", "the server does not speculate"),
     "weights_16bit": ("weights are in 16 bit", "weights are quantised already"),
+    "weights_fp8": ("weights are in FP8", "weights are not in FP8"),
     "weights_4bit": ("weights are in 4 bit already", "weights are not in 4 bit"),
 }
 """Fact -> (how it reads when it holds, how it reads when it does not)."""
@@ -81,6 +82,7 @@ def facts_of(report: FloorReport, card: Card, server: Server | None) -> frozense
         "speculating": speculates,
         "weights_16bit": model.quantization is None and plan.weights_dtype in (None, "bf16", "fp16"),
         "weights_4bit": low_bit,
+        "weights_fp8": "fp8" in quantised and not low_bit,
     }
     return frozenset(fact for fact, holds in known.items() if holds)
 

@@ -14,6 +14,8 @@ from decodetop.floor.formats import DTYPES
 from decodetop.floor.shape import EXPERTS_MAX, LAYERS_MAX, Attention, Gdn, Indexer, Layer, Mamba2, Mla, Moe, Shape
 
 GDN_FULL_INTERVAL = 4
+SPARSE = "deepseek_sparse_attention"
+"""Newer checkpoints name it so; the indexer's keys say the rest, as in those without the list."""
 NOPE_INTERVAL = 4
 """Llama-4: every fourth layer attends to everything, the others to their chunk."""
 
@@ -196,7 +198,9 @@ def _window(config: Config, kind: str) -> tuple[int | None, bool]:
         return config.count("attention_chunk_size", default=8192), True
     if kind == "sliding_attention":
         return config.maybe("sliding_window"), False
-    if kind not in ("full_attention", "linear_attention"):
+    if kind == SPARSE and config.maybe("index_topk") is None:
+        raise config.wrong(f"layer type {kind!r} without index_topk")
+    if kind not in ("full_attention", "linear_attention", SPARSE):
         raise config.wrong(f"layer type {kind[:40]!r} is not known")
     return None, False
 

@@ -32,6 +32,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     verdicts: tuple[str, ...]
     effort: int
     engine: str | None = None
+    engines: tuple[str, ...] = ()
     since: str | None = None
     until: str | None = None
     fixed: str | None = None
@@ -74,7 +75,9 @@ def offered(report: FloorReport, card: Card, server: Server | None, traced_engin
     found: list[Move] = []
     left: list[RuledOut] = []
     for entry in entries():
-        if report.verdict.id not in entry.verdicts or not _of_engine(entry, engine) or _has_fix(entry, server):
+        if report.verdict.id not in entry.verdicts or not _of_engine(entry, engine):
+            continue
+        if _has_fix(entry, server) or _has_older_way(entry, server):
             continue
         why = _why_not(entry, facts, server)
         if why is not None:
@@ -96,7 +99,8 @@ def offered(report: FloorReport, card: Card, server: Server | None, traced_engin
 
 def _of_engine(entry: Entry, engine: str | None) -> bool:
     """An engine that is not known is offered every engine's moves, which then say whose they are."""
-    return entry.engine is None or engine in (None, "unknown") or entry.engine == engine
+    named = entry.engines or ((entry.engine,) if entry.engine is not None else ())
+    return not named or engine in (None, "unknown") or engine in named
 
 
 def _has_fix(entry: Entry, server: Server | None) -> bool:
@@ -105,13 +109,29 @@ def _has_fix(entry: Entry, server: Server | None) -> bool:
     return entry.fixed is not None and (version is None or not _older(version, entry.fixed))
 
 
+def _needs_newer(entry: Entry, version: str | None) -> bool:
+    return entry.since is not None and version is not None and _older(version, entry.since)
+
+
+def _has_older_way(entry: Entry, server: Server | None) -> bool:
+    """An older release that has a way of its own to do the same needs no newer one."""
+    version = None if server is None else server.version
+    if version is None or not _needs_newer(entry, version):
+        return False
+    alike = (one for one in entries() if (one.id, one.engine) == (entry.id, entry.engine) and one is not entry)
+    return any(
+        not _needs_newer(one, version) and not (one.until is not None and _after(one.until, version)) for one in alike
+    )
+
+
 def _why_not(entry: Entry, facts: frozenset[str], server: Server | None) -> str | None:
     """The reason a move is left out; None = it is offered."""
     flags = _flags(server)
     if entry.sets and all(str(flags.get(name, "")).lower() == value for name, value in entry.sets.items()):
         return "already set"
-    if entry.clears and _told(server) and not any(_is_on(flags.get(name)) for name in entry.clears):
-        return f"--{entry.clears[0].replace('_', '-')} is not set"
+    guessed = not _told(server) and any("=" not in one for one in entry.clears)
+    if entry.clears and not guessed and not _stands(entry, flags):
+        return f"--{entry.clears[0].partition('=')[0].replace('_', '-')} is not set"
     missing = next((fact for fact in entry.needs if fact not in facts), None)
     if missing is not None:
         return WORDS[missing][1]
@@ -119,7 +139,7 @@ def _why_not(entry: Entry, facts: frozenset[str], server: Server | None) -> str 
     if present is not None:
         return WORDS[present][0]
     version = None if server is None else server.version
-    if entry.until is not None and version is not None and _older(entry.until, version):
+    if entry.until is not None and version is not None and _after(entry.until, version):
         return f"gone after {entry.until}: this is {version}"
     return None
 
@@ -134,6 +154,16 @@ def _told(server: Server | None) -> bool:
     return server is not None and bool(server.command)
 
 
+def _stands(entry: Entry, flags: dict[str, str | None]) -> bool:
+    """Whether one of the flags that the move takes away is there: `name`, or `name=value`."""
+    for one in entry.clears:
+        name, given, value = one.partition("=")
+        found = flags.get(name)
+        if (found or "").lower() == value if given else _is_on(found):
+            return True
+    return False
+
+
 def _is_on(value: str | None) -> bool:
     return value is not None and value.lower() not in ("false", "none", "0", "")
 
@@ -141,6 +171,12 @@ def _is_on(value: str | None) -> bool:
 def _older(version: str, than: str) -> bool:
     """Whether release `version` came before `than`: numbers compared part by part."""
     return _numbers(version) < _numbers(than)
+
+
+def _after(until: str, version: str) -> bool:
+    """Whether `version` came after all of `until`: 0.12.1 belongs to 0.12."""
+    last = _numbers(until)
+    return last < _numbers(version)[: len(last)]
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -155,10 +191,13 @@ def _move(entry: Entry, report: FloorReport, server: Server | None) -> Move:
     title, effort, set_words = entry.title, entry.effort, entry.set
     if server is None and entry.engine is not None:
         title = f"{ENGINE_NAMES.get(entry.engine, entry.engine)}: {title}"
-    if entry.clears and not any(_is_on(_flags(server).get(name)) for name in entry.clears):
+    if entry.clears and not _stands(entry, _flags(server)):
         set_words = f"{set_words}, if it is set"
     version = None if server is None else server.version
-    if entry.since is not None and version is not None and _older(version, entry.since):
+    if version is None and (entry.since or entry.until):
+        span = [*([f"from {entry.since}"] if entry.since else []), *([f"up to {entry.until}"] if entry.until else [])]
+        set_words += f" ({' '.join(span)})"
+    if _needs_newer(entry, version):
         title = f"newer release (this is {version}, the flag came with {entry.since}): {title}"
         effort = min(3, effort + 1)
         set_words = f"{entry.since} or later, then {set_words}"
