@@ -99,7 +99,7 @@ def test_ranks_and_straggler() -> None:
 
 def test_per_token_with_an_accept_length() -> None:
     found = analyse(sorted((CAPTURES / "sglang_ngram_graph/prof_decode").glob("*.gz")), accept_length=4.0)
-    line = next(line for line in text.lines(found) if "all = period" in line)
+    line = next(line for line in text.lines(found) if "all = profiled step" in line)
     assert "10,158.6" in line and "2,539.6" in line
 
 
@@ -158,7 +158,7 @@ def test_the_report_of_a_recording_renders() -> None:
     capture = Capture(id="x", made_wall_ns=1, files=("a.gz",), report=report("sglang_tp2_graph/prof_c1", 3.4246))
     html = MarkdownIt("commonmark").enable("table").render("\n".join(text.markdown(StepsReading(captures=(capture,)))))
     assert html.count("<table>") == 4 and html.count("<h3>") == 2
-    assert "communication, waiting" in html and "all = period" in html
+    assert "communication, waiting" in html and "all = profiled step" in html
 
 
 def test_an_empty_reading_says_so() -> None:

@@ -40,7 +40,8 @@ def now_of_max(now: float | None, maximum: float | None) -> str:
 
 def percent(value: float | None, places: int = 0) -> str:
     """`value` is 0..100; a space before the sign."""
-    return f"{_written(value, f'.{places}f')} %" if known(value) else UNKNOWN
+    # + 0.0: a little less than nothing is nothing, not "-0"
+    return f"{_written(round(value, places) + 0.0, f'.{places}f')} %" if known(value) else UNKNOWN
 
 
 def gib(value: float | None, places: int = 1) -> str:

@@ -223,15 +223,19 @@ def _gain_ms(entry: Entry, report: FloorReport) -> float | None:
     per_ms = report.hardware.bandwidth_gb_s * 1e6
     if entry.gain is None or report.t_meas_ms is None:
         return None
+    # expected bytes may be more than this step reads: what is read takes no longer than the step
+    weights_ms, kv_ms = (min(read / per_ms, report.t_meas_ms) for read in (report.bytes.weights, report.bytes.kv))
     if entry.gain == "weights_half":
-        return report.bytes.weights / 2 / per_ms
+        return weights_ms / 2
     if entry.gain == "weights_4bit":
         kept = 0.5625 / (report.bytes.weights / max(1.0, _weights_read(report)))
-        return max(0.0, report.bytes.weights * (1 - kept)) / per_ms
+        return max(0.0, weights_ms * (1 - kept))
     if entry.gain == "kv_half":
-        return report.bytes.kv / 2 / per_ms
+        return kv_ms / 2
     gap = (report.gap_ms or {}).get(entry.gain)
-    return None if gap is None else max(0.0, gap) * entry.share
+    if gap is None:
+        return None
+    return min(max(0.0, gap), max(0.0, report.t_meas_ms - report.t_phys_ms)) * entry.share
 
 
 def _weights_read(report: FloorReport) -> float:

@@ -216,6 +216,9 @@ def _estimated_communication(seen: Evidence) -> Look | None:
     share = ms / seen.step_ms
     if report.plan.tp == 1:
         return Look("communication_bound", "communication", False, 0.0, "one GPU: no communication")
+    if ms > seen.step_ms:
+        words = f"{significant(ms)} ms of communication by the table, more than the step: the link is another"
+        return Look("communication_bound", "communication", False, ms, words)
     words = f"communication about {significant(ms)} ms by the table, {percent(100 * share)} of the step"
     if share < ESTIMATED_SHARE:
         return Look("communication_bound", "communication", False, ms, words)
@@ -324,6 +327,12 @@ def too_fast(seen: Evidence) -> bool:
     return seen.breakdown is not None and matrices_ms(seen) < (1 - TOO_FAST) * weights_ms
 
 
+def kernels_beyond(seen: Evidence) -> bool:
+    """The kernels of the trace take longer than the real step: they are not of that step."""
+    breakdown = seen.breakdown
+    return breakdown is not None and not seen.measured.profiled and breakdown.working > (1 + TOO_FAST) * seen.step_ms
+
+
 def bandwidth_words(seen: Evidence) -> str:
     """How fast the matrices are read."""
     report, ms = seen.report, matrices_ms(seen)
@@ -334,6 +343,8 @@ def bandwidth_words(seen: Evidence) -> str:
     words = f"GEMMs and experts take {significant(ms)} ms, {percent(100 * ms / seen.step_ms)} of the step"
     if too_fast(seen):
         return f"{words}: less than their bytes need, so the trace is of another model, plan or number format"
+    if share > 1 and not report.model.is_moe:
+        return f"{words}, and read the weights at the full bandwidth of the card"
     if share > 1:
         return f"{words}: less than the expected bytes need, so fewer experts are read than with uniform routing"
     return f"{words}, and read the weights at {rate / 1e3:.2f} TB/s, {percent(100 * share)} of the card"

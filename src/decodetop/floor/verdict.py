@@ -12,7 +12,7 @@ from decodetop.core.words import percent, significant
 from decodetop.floor.gap import gap_of
 from decodetop.floor.measured import Breakdown, Measurement
 from decodetop.floor.reading import Confidence, FloorReport, RuledOut, Verdict
-from decodetop.floor.rules import IDLE_SHARE, LOOKS, Clocks, Evidence, Look, bandwidth_words, too_fast
+from decodetop.floor.rules import IDLE_SHARE, LOOKS, Clocks, Evidence, Look, bandwidth_words, kernels_beyond, too_fast
 
 HARDWARE_SHARE = 0.80
 """The hard bound is so much of the step that no flag can win much."""
@@ -31,6 +31,8 @@ def judge(report: FloorReport, measured: Measurement, clocks: Clocks | None = No
     if measured.step_ms < report.t_phys_ms:
         return _below(report, measured.step_ms)
     seen = Evidence(report, measured, measured.step_ms, clocks)
+    if kernels_beyond(seen):
+        return _of_two_steps(seen)
     looks = [look for rule in LOOKS if (look := rule(seen)) is not None]
     applying = sorted((look for look in looks if look.applies), key=lambda look: -look.ms)
     verdict = _hardware(seen) or (_of_look(applying[0], seen) if applying else None)
@@ -87,6 +89,23 @@ def _below(report: FloorReport, step_ms: float) -> Verdict:
         sentence="Not enough evidence: the measured step lies below the hard bound, so an input is wrong.",
         because=why,
         capture=("check the assumptions one by one (--explain)",),
+    )
+
+
+def _of_two_steps(seen: Evidence) -> Verdict:
+    """Shares of one step by the kernels of another would be above 100 %."""
+    assert seen.breakdown is not None
+    working, step = significant(seen.breakdown.working), significant(seen.step_ms)
+    return Verdict(
+        id="not_enough_evidence",
+        confidence="high",
+        sentence="Not enough evidence: the trace's kernels take longer than the measured step, so they are not of the "
+        "same step.",
+        because=(
+            f"the kernels of the trace take {working} ms a step, and {step} ms were measured ({seen.measured.words})",
+            "candidates: another batch or context, the accept length, a measurement of another server or setting",
+        ),
+        capture=("the trace and the time per token of one load: decodetop diagnose",),
     )
 
 
@@ -181,6 +200,8 @@ def _open(seen: Evidence) -> Verdict:
 
 def _common(seen: Evidence) -> tuple[str, ...]:
     out = [f"the step: {seen.measured.words}"]
+    if seen.breakdown is not None and not seen.measured.profiled:
+        out = [f"{out[0]}; shares are of it, the step breakdown's are of the profiled step"]
     if seen.breakdown is not None:
         out += [bandwidth_words(seen), _shares(seen.breakdown, seen)]
     plan = seen.report.plan

@@ -195,7 +195,7 @@ def _kind_table(rank: RankSteps, accept_length: float | None, width: int) -> lis
         line = f"  {part.letter} {number(part.us, 1):>10} {tokens:>9} {100 * part.us / period:>5.1f} {calls:>6}  "
         out.append(clip(f"{line}{part.name:<28}{top}", width))
     tokens = number(period / accept_length, 1) if per_token and accept_length else ""
-    return [*out, f"    {number(period, 1):>10} {tokens:>9} 100.0         all = period"]
+    return [*out, f"    {number(period, 1):>10} {tokens:>9} 100.0         all = profiled step"]
 
 
 def _kernel_table(rank: RankSteps, width: int) -> list[str]:
@@ -263,7 +263,7 @@ def _markdown_kinds(rank: RankSteps) -> list[str]:
     for part in sorted(parts(rank), key=lambda part: (part.kind == "idle", -part.us)):
         calls = "" if part.calls is None or part.kind == "idle" else number(part.calls)
         out.append(f"| {part.letter} | {part.name} | {number(part.us, 1)} | {100 * part.us / period:.1f} | {calls} |")
-    return [*out, f"| | all = period | {number(period, 1)} | 100.0 | |"]
+    return [*out, f"| | all = profiled step | {number(period, 1)} | 100.0 | |"]
 
 
 def _markdown_kernels(rank: RankSteps) -> list[str]:

@@ -115,7 +115,7 @@ def _kinds(page: Page, rank: RankSteps, mode: str, accept_length: float | None) 
         )
     if rank.period_us is not None:
         total = words.UNKNOWN if tokens is None else f"{rank.period_us.representative / tokens:,.0f}"
-        page.add(*table.row({"us": total, "share": "100.0", "kind": Span("all = period", "dim")}))
+        page.add(*table.row({"us": total, "share": "100.0", "kind": Span("all = profiled step", "dim")}))
 
 
 def _kind_cells(rank: RankSteps, part: Part, tokens: float | None, loud: bool, table: Table) -> dict[str, Span | str]:
