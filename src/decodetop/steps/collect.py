@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from decodetop.steps.events import CALLS, GPU, NOTES, Batch, EventDecoder, Row
-from decodetop.steps.layout import Columns, Head
+from decodetop.steps.heads import Head
+from decodetop.steps.layout import Columns
 from decodetop.steps.rows import ROW, Note, Process, Trace
 from decodetop.steps.spill import Rows, taken
 

@@ -13,7 +13,8 @@ import msgspec
 
 from decodetop.core.decode import NotDecoded, decode_by
 from decodetop.steps.chunks import BOUNDARY, Chunks
-from decodetop.steps.layout import Columns, Head, Layout
+from decodetop.steps.heads import Head
+from decodetop.steps.layout import Columns, Layout
 from decodetop.steps.rescue import Loose, Rescue, id_of, int_of, ns_of, text_of
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
