@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import msgspec
 import platformdirs
 
 from decodetop.core.atomic import make_folder, replace
-from decodetop.core.decode import NotDecoded, decode
+from decodetop.core.decode import NotDecoded, decode_lax
 from decodetop.core.regular import named_path, read_text, why
 from decodetop.errors import ConfigError, UsageError
 
@@ -47,24 +48,22 @@ def default_investigation() -> Path:
 def opened_investigation() -> Path | None:
     """The one that `decodetop investigation open` chose; None if none was, or what says so can't be read."""
     try:
-        kept = decode(read_text(investigations_root() / _OPENED), _Opened)
-        return Path(kept.folder) if kept.folder else None
+        kept = decode_lax(read_text(investigations_root() / _OPENED))
     except (OSError, UnicodeDecodeError, NotDecoded):
         return None
+    folder = kept.get("folder") if isinstance(kept, dict) else None
+    return Path(folder) if isinstance(folder, str) and folder and "\0" not in folder else None
 
 
 def open_investigation(folder: Path) -> None:
     """Make it the one that is used where nothing else is named. Raises DataError."""
     make_folder(investigations_root())
-    data = msgspec.json.encode({"schema": 1, "folder": str(folder.absolute())})
-    replace(investigations_root() / _OPENED, data + b"\n")
+    # escaped, so that a name that is not UTF-8 comes back as it is
+    data = json.dumps({"schema": 1, "folder": str(folder.absolute())})
+    replace(investigations_root() / _OPENED, data.encode() + b"\n")
 
 
 _OPENED = ".opened.json"
-
-
-class _Opened(msgspec.Struct):
-    folder: str = ""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -133,3 +134,25 @@ def test_the_screen_goes_on_with_another_or_a_new_one(cli: Cli) -> None:
     back = switched(settings, Switch(path=str(cli.root / "a")))
     assert (back.investigation, back.origin["investigation"]) == (cli.root / "a", "opened")
     assert cli.in_force[0] == cli.root / "a"
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_opened_and_listed(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"inv\xff")
+    assert main(["todo", "--investigation", str(folder), "add", "a"]) == 0
+    assert cli("open", str(folder))[0] == 0
+    assert cli.in_force == (folder, "opened")
+    assert "inv?" in {one["name"] for one in cli.found("list")}
+
+
+@pytest.mark.parametrize("name", ["~nobody-of-that-name/x", "n" * 300, "a/" + "n" * 300])
+def test_names_that_can_not_be_folders(cli: Cli, name: str) -> None:
+    for verb in ("new", "open", "archive"):
+        code, _, err = cli(verb, name)
+        assert code in (1, 2) and err.startswith("decodetop: ") and "Traceback" not in err
+
+
+@pytest.mark.parametrize("kept", ["[]", "5", '{"folder": 5}', '{"folder": "a\\u0000b"}', "{", ""])
+def test_what_says_which_one_is_open_may_be_damaged(cli: Cli, kept: str) -> None:
+    cli.root.mkdir(parents=True)
+    (cli.root / ".opened.json").write_text(kept)
+    assert cli.in_force == (cli.root / "default", "default")

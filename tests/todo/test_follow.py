@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from decodetop.core.clock import SECOND_NS
+from decodetop.core.encode import encode
 from decodetop.core.engine import Engine
 from decodetop.todo import agents as follow_limits
 from decodetop.todo import follow
@@ -399,3 +400,49 @@ def test_a_line_of_a_session_log_that_never_ends_is_passed(
     log.write_text("x" * 2_500 + "\n" + json.dumps(call) + "\n")
     found = [plan for _ in range(4) for plan in sessions(log)]
     assert found and listed(found[-1]) == ["a pending"]
+
+
+@pytest.mark.parametrize("stamp", ["abc", None, float("inf"), 1e300, -5, b"\xff"])
+def test_a_database_may_hold_anything(tmp_path: Path, stamp: object) -> None:
+    """SQLite's columns have no types: such a row takes no other agent's plan away."""
+    path = tmp_path / "opencode.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE todo (session_id, content, status, priority, position, time_updated)")
+        database.execute("INSERT INTO todo VALUES (?, ?, 'pending', ?, 0, ?)", (b"s\xff", b"look\xff", 1.5, stamp))
+        database.commit()
+    reading = follower([path], home=tmp_path, environ={}).look(NOW_NS)
+    assert reading.reasons == {}
+    assert [listed(plan) for plan in reading.plans] == [["look\ufffd pending"]]
+
+
+def test_a_link_that_leads_nowhere_is_passed(tmp_path: Path) -> None:
+    folder = tmp_path / ".qwen" / "todos"
+    put(folder / "a.json", [item("read the trace")])
+    (folder / "b.json").symlink_to("b.json")
+    reading = follower(home=tmp_path, environ={}).look(NOW_NS)
+    assert reading.reasons == {} and len(reading.plans) == 1
+
+
+def test_a_folder_that_may_not_be_entered_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path, **kwargs: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "stat", refused)
+    looking = follower([tmp_path / "closed" / "list.json"], home=tmp_path, environ={})
+    assert looking.look(NOW_NS).reasons == {"~/closed/list.json": "not there"}
+    assert set(follower(home=tmp_path, environ={}).look(NOW_NS).reasons.values()) == {"Permission denied"}
+
+
+def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
+    home = tmp_path / os.fsdecode(b"home\xff")
+    put(home / ".claude" / "tasks" / os.fsdecode(b"s\xff") / "1.json", {"subject": "a"})
+    database = home / ".local" / "share" / "opencode" / "opencode.db"
+    database.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(tmp_path / "made.db")) as made:
+        made.execute("CREATE TABLE todo (session_id, content, status, priority, position)")
+        made.execute("INSERT INTO todo VALUES ('s', 'b', 'pending', 'high', 0)")
+        made.commit()
+    (tmp_path / "made.db").rename(database)
+    reading = follower(home=home, environ={}).look(NOW_NS)
+    assert sorted(plan.todos[0].content for plan in reading.plans) == ["a", "b"]
+    assert b"tasks/s?" in encode(reading)

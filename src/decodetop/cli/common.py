@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from decodetop.config import Settings, load
+from decodetop.core.encode import encode
 from decodetop.core.outside import harmless, harmless_json
 from decodetop.core.regular import named_path
 from decodetop.errors import UsageError
@@ -70,12 +71,12 @@ def path_option(text: str) -> Path:
 
 def print_json(value: Any) -> None:
     """`value` as indented JSON on stdout."""
-    print_json_text(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    print_json_text(msgspec.json.format(encode(value), indent=2).decode() + "\n")
 
 
 def print_json_line(value: Any) -> None:
     """`value` as JSON in one line on stdout, at once."""
-    print_json_text(msgspec.json.encode(value).decode() + "\n")
+    print_json_text(encode(value).decode() + "\n")
     sys.stdout.flush()
 
 

@@ -15,6 +15,7 @@ from decodetop.cli.common import complain, path_option, print_json, print_lines,
 from decodetop.config import Settings, login_names
 from decodetop.core.atomic import real_path, replace
 from decodetop.core.clock import SystemClock
+from decodetop.core.encode import encode
 from decodetop.core.outside import harmless_json, plain
 from decodetop.core.sample import Notice, Sample
 from decodetop.core.state import State, fold_all
@@ -184,7 +185,7 @@ def _write(path: Path | None, text: str) -> None:
 
 
 def _json(value: Any) -> str:
-    return harmless_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()) + "\n"
+    return harmless_json(msgspec.json.format(encode(value), indent=2).decode()) + "\n"
 
 
 def _of_box(settings: Settings) -> State:

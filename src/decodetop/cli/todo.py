@@ -13,11 +13,12 @@ from decodetop.cli.todo_edits import advice, ask_why, edit_of
 from decodetop.config import Settings
 from decodetop.core.atomic import real_path, replace
 from decodetop.core.clock import SystemClock
+from decodetop.core.encode import encodable
 from decodetop.core.outside import plain
 from decodetop.core.regular import named_path
 from decodetop.errors import DataError, UsageError
 from decodetop.todo import formats, text
-from decodetop.todo.document import SCHEMA, Document, encodable, tree
+from decodetop.todo.document import SCHEMA, Document, tree
 from decodetop.todo.follow import follower
 from decodetop.todo.model import Undo, difference
 from decodetop.todo.past import Past
@@ -102,7 +103,7 @@ def _list(args: argparse.Namespace, settings: Settings, store: TodoStore) -> int
     title = read_question(settings.investigation) or document.title
     if args.json:
         items = [item for item, _ in tree(document.items)]
-        print_json(encodable({"schema": SCHEMA, "path": str(store.path), "title": title, "todos": items}))
+        print_json({"schema": SCHEMA, "path": str(store.path), "title": title, "todos": items})
     else:
         print_lines(text.lines(TodoReading(path=str(store.path), title=title, todos=todos_of(document.items))))
     return 0
@@ -129,7 +130,7 @@ def _change(args: argparse.Namespace, settings: Settings, store: TodoStore) -> i
     touched = set(ids)
     changed = [item for item, _ in tree(document.items) if item["id"] in touched]
     if args.json:
-        print_json(encodable({"schema": SCHEMA, "path": str(store.path), "todos": changed}))
+        print_json({"schema": SCHEMA, "path": str(store.path), "todos": changed})
     else:
         print_lines(
             [*said, *(f"{text.mark(todo_of(item))} {item['id']}  {plain(item['content'])}" for item in changed)]
@@ -157,7 +158,7 @@ def _back(args: argparse.Namespace, settings: Settings, store: TodoStore) -> int
     past.keep(kept[0])
     words = f"{'made again' if again else 'undone'}: {difference(documents[0], document)}"
     if args.json:
-        print_json(encodable({"schema": SCHEMA, "path": str(store.path), "said": words}))
+        print_json({"schema": SCHEMA, "path": str(store.path), "said": words})
     else:
         print_lines([words])
     return 0
@@ -183,7 +184,7 @@ def _question(args: argparse.Namespace, settings: Settings) -> int:
         write_question(settings.investigation, " ".join(args.text))
     question = read_question(settings.investigation)
     if args.json:
-        print_json(encodable({"schema": SCHEMA, "question": question}))
+        print_json({"schema": SCHEMA, "question": question})
     else:
         print_lines([plain(question)] if question else [])
     return 0

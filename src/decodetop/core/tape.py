@@ -17,6 +17,7 @@ import msgspec
 from decodetop.core.change import change, changed
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.decode import NotDecoded, decode, decode_by
+from decodetop.core.encode import encode
 from decodetop.core.regular import open_regular
 from decodetop.core.sample import ClockReading, Failure, Header, Notice, Reading, Sample
 from decodetop.core.source import RecordReading
@@ -65,25 +66,24 @@ class Codec:
     """Turns samples into lines and back. `readings` says which type each source's reading has."""
 
     def __init__(self, readings: Mapping[str, type[Reading]]) -> None:
-        self._encoder = msgspec.json.Encoder()
         self._line = msgspec.json.Decoder(_Line)
         self._decoders = {name: msgspec.json.Decoder(kind) for name, kind in {**_CORE, **readings}.items()}
         self.unknown: set[str] = set()
 
     def header_line(self, header: Header) -> bytes:
-        return self._encoder.encode(header) + b"\n"
+        return encode(header) + b"\n"
 
     def line(self, sample: Sample) -> bytes:
-        return self._encoder.encode(sample) + b"\n"
+        return encode(sample) + b"\n"
 
     def change_line(self, sample: Sample, whole: Any) -> tuple[bytes, Any]:
         """The line that tells a reading by its change from `whole` (None: whole), and the reading as plain values."""
         assert sample.reading is not None
-        plain = decode(self._encoder.encode(sample.reading))
+        plain = decode(encode(sample.reading))
         if whole is None:
             return self.line(sample), plain
         by = _Changed(sample.source, sample.t_ns, sample.seq, change(whole, plain))
-        return self._encoder.encode(by) + b"\n", plain
+        return encode(by) + b"\n", plain
 
     def header(self, line: bytes, where: str) -> Header:
         """Raises DataError if the line is no header, or one of a format this version can't read."""
@@ -119,7 +119,7 @@ class Codec:
             text: bytes | msgspec.Raw = raw.reading
             if bytes(raw.change) != b"null":
                 try:
-                    text = self._encoder.encode(changed(whole, decode(raw.change)))
+                    text = encode(changed(whole, decode(raw.change)))
                 except (ValueError, RecursionError) as error:
                     raise NotDecoded(str(error)) from error
             reading = decode_by(decoder, text)

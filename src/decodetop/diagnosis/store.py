@@ -8,6 +8,7 @@ import msgspec
 
 from decodetop.core.atomic import make_folder, replace
 from decodetop.core.decode import NotDecoded, decode
+from decodetop.core.encode import encode
 from decodetop.core.regular import read_regular
 from decodetop.diagnosis.reading import SCHEMA, Diagnosis
 
@@ -32,7 +33,7 @@ class DiagnosisStore:
         """Put it in the place of an earlier state of itself. Raises DataError."""
         make_folder(self.folder)
         still = tuple(msgspec.structs.replace(stage, since_ns=None) for stage in diagnosis.stages)
-        data = msgspec.json.encode(msgspec.structs.replace(diagnosis, stages=still))
+        data = encode(msgspec.structs.replace(diagnosis, stages=still))
         replace(self.folder / f"{diagnosis.id}.json", msgspec.json.format(data, indent=1) + b"\n")
 
 

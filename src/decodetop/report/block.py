@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from decodetop.core.decode import NotDecoded, decode
+from decodetop.core.encode import encode
 from decodetop.core.outside import harmless_json, plain, unlinked_json
 from decodetop.core.regular import read_regular, why
 from decodetop.errors import DataError
@@ -68,8 +69,8 @@ def data(snapshot: Snapshot) -> list[str]:
 
 def _rows(snapshot: Snapshot) -> str:
     """JSON, a line for each of its fields."""
-    whole = decode(msgspec.json.encode(snapshot))
-    rows = [f"{_quoted(name)}:{_inert(msgspec.json.encode(value).decode())}" for name, value in whole.items()]
+    whole = decode(encode(snapshot))
+    rows = [f"{_quoted(name)}:{_inert(encode(value).decode())}" for name, value in whole.items()]
     return "{" + ",\n".join(rows) + "}"
 
 

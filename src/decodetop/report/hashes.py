@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any, NamedTuple
 
-import msgspec
-
 from decodetop.bench.reading import BenchReading, Run
+from decodetop.core.encode import encode
 from decodetop.core.state import State
 from decodetop.floor.reading import FloorReading, FloorReport
 from decodetop.steps.reading import StepsReading, StepsReport
@@ -66,7 +65,7 @@ def _of_floor(report: FloorReport) -> str:
 
 def of(value: Any) -> str:
     try:
-        return digest(msgspec.json.encode(value, order="deterministic").decode())
+        return digest(encode(value, "deterministic").decode())
     except UnicodeEncodeError:  # a name that is no text: a path, a process's title
         return digest(repr(value))
 

@@ -5,6 +5,8 @@ Places and shapes as in todo formats, C1 of the reference notes: undocumented an
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -15,9 +17,10 @@ from urllib.parse import quote
 import msgspec
 
 from decodetop.core.decode import NotDecoded, decode_lax
+from decodetop.core.encode import encodable
 from decodetop.core.regular import open_regular, read_regular
 from decodetop.errors import DataError
-from decodetop.todo.document import Document, encodable, unnamed_document
+from decodetop.todo.document import Document, unnamed_document
 from decodetop.todo.formats import parse
 from decodetop.todo.formats.todowrite import lists_in_value
 from decodetop.todo.reading import FollowedPlan, FollowedTodo
@@ -36,6 +39,7 @@ TASK_FILES_MOST = 1_000
 _SQL_STEPS, _SQL_ROUNDS = 100_000, 300
 """A query is given up after so many instructions of SQLite's machine: some seconds."""
 _MS_NS = 1_000_000
+_LATEST_MS = 2**63 // _MS_NS
 
 Reader = Callable[[Path], Iterator[FollowedPlan]]
 
@@ -61,9 +65,17 @@ def known_places(home: Path, environ: Mapping[str, str]) -> tuple[Place, ...]:
         Place(path=codex / "sessions", read=CodexSessions()),
         Place(path=home / ".qwen" / "todos", read=lambda folder: json_files(folder, "Qwen Code")),
     ]
-    if not database.exists():  # once there is a database, the files beside it are stale
+    if not present(database):  # once there is a database, the files beside it are stale
         places.append(Place(path=data / "storage" / "todo", read=lambda folder: json_files(folder, "opencode")))
     return tuple(places)
+
+
+def present(path: Path) -> bool:
+    """Whether it is there, as far as that can be told: in a folder that may not be entered nothing is."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def named_place(path: Path) -> Place:
@@ -100,7 +112,7 @@ def opencode_database(path: Path) -> Iterator[FollowedPlan]:
     open_regular(path).close()  # SQLite would wait at a pipe
     running = path.with_name(f"{path.name}-wal").exists()
     mode = "mode=ro" if running else "mode=ro&immutable=1"
-    with closing(sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, timeout=0.5)) as database:
+    with closing(sqlite3.connect(f"file:{quote(os.fsencode(path))}?{mode}", uri=True, timeout=0.5)) as database:
         rounds = iter(range(_SQL_ROUNDS))
         database.set_progress_handler(lambda: next(rounds, None) is None, _SQL_STEPS)
         columns = {row[1] for row in database.execute("PRAGMA table_info(todo)")}
@@ -113,9 +125,15 @@ def opencode_database(path: Path) -> Iterator[FollowedPlan]:
                 "SELECT content, status, priority FROM todo WHERE session_id = ? ORDER BY position LIMIT ?",
                 (session, TODOS_MOST + 1),
             )
-            entries = [dict(zip(("content", "status", "priority"), row, strict=True)) for row in rows]
-            changed = int(stamp) * _MS_NS if "time_updated" in columns and stamp else path.stat().st_mtime_ns
-            yield _plan("opencode", str(session), path, entries, changed)
+            entries = [dict(zip(("content", "status", "priority"), map(_cell, row), strict=True)) for row in rows]
+            dated = "time_updated" in columns and isinstance(stamp, (int, float)) and 0 < stamp < _LATEST_MS
+            changed = int(stamp) * _MS_NS if dated else path.stat().st_mtime_ns
+            yield _plan("opencode", str(_cell(session)), path, entries, changed)
+
+
+def _cell(value: Any) -> Any:
+    """A value of a database whose columns may hold anything."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 class CodexSessions:
@@ -240,11 +258,12 @@ def _json_in(folder: Path) -> Iterator[Path]:
 
 
 def _newest(paths: Iterator[Path], count: int = NEWEST) -> list[Path]:
-    """The newest few; what vanishes while it is looked at is left out."""
+    """The newest few; what vanishes while it is looked at is left out, and what leads nowhere."""
     stamped = []
     for path in paths:
         try:
             stamped.append((path.stat().st_mtime_ns, path))
-        except FileNotFoundError:
-            continue
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP):
+                raise
     return [path for _, path in sorted(stamped, reverse=True)[:count]]

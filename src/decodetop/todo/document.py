@@ -9,8 +9,6 @@ from typing import Any, TypeGuard, TypeVar
 
 import msgspec
 
-from decodetop.core.decode import decode_lax
-
 SCHEMA = 1
 """Of the file `{"schema": 1, "next_id": N, "todos": [...]}`."""
 
@@ -128,8 +126,13 @@ def document_of(parsed: Any) -> Document:
 def normalise(entry: Any) -> Item:
     """A foreign item in our shape: `content` and `status` are text under their own names, the rest is untouched."""
     item: Item = dict(entry) if isinstance(entry, dict) else {"content": entry}
+    if item.get("content", "") is None:
+        del item["content"]
     named = next((name for name in _CONTENT_ALIASES if _is_text(item.get(name))), None)
+    if not isinstance(item.get("content", ""), str):  # a number or a list is shown as it stands
+        named = None
     content = item.pop(named) if named else item.pop("content", "")
+    item.pop("content", None)
     item = {"content": content if isinstance(content, str) else json.dumps(content), **item}
     if named not in ("content", "description") and _is_text(item.get("description")) and "notes" not in item:
         item["notes"] = item.pop("description")
@@ -177,15 +180,6 @@ def bytes_of(document: Document) -> bytes:
         return text.encode() + b"\n"
     except UnicodeEncodeError:  # a lone surrogate came in as an escape: it goes out as one
         return json.dumps(whole, indent=2).encode() + b"\n"
-
-
-def encodable(value: Any) -> Any:
-    """`value` without halves of surrogate pairs, which JSON may hold and UTF-8 can't; without any, itself."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return decode_lax(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
-    return value
 
 
 def tree(items: Sequence[M]) -> list[tuple[M, int]]:

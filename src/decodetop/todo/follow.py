@@ -11,7 +11,7 @@ import msgspec
 
 from decodetop.core.clock import SECOND_NS, Clock
 from decodetop.core.thread import CallThread
-from decodetop.todo.agents import Place, known_places, named_place
+from decodetop.todo.agents import Place, known_places, named_place, present
 from decodetop.todo.document import fold_content
 from decodetop.todo.reading import FollowedPlan, FollowedTodo, FollowReading
 
@@ -43,7 +43,7 @@ class Follower:
                 reasons[self._short(place.path)] = error.strerror or str(error)
             except sqlite3.Error as error:
                 reasons[self._short(place.path)] = str(error)
-            if place.named and not place.path.exists():
+            if place.named and not present(place.path):
                 reasons[self._short(place.path)] = "not there"
             newest = _newest_first(plan for plan in known.values() if plan.todos or plan.problem)[:PLANS_SHOWN]
             self._known[number] = {_key(plan): plan for plan in newest}

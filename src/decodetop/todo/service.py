@@ -15,12 +15,13 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from decodetop.core.clock import SECOND_NS, Late, within
+from decodetop.core.encode import encodable
 from decodetop.core.engine import Context
 from decodetop.core.sample import Command
 from decodetop.core.thread import CallThread
 from decodetop.errors import DataError, DecodetopError
 from decodetop.todo import question
-from decodetop.todo.document import Document, encodable
+from decodetop.todo.document import Document
 from decodetop.todo.notebook import Notebook
 from decodetop.todo.reading import (
     AddAttempt,

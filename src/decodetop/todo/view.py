@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
+from decodetop.core.encode import encodable
 from decodetop.core.stamp import wall_ns_of
-from decodetop.todo.document import encodable, tree
+from decodetop.todo.document import tree
 from decodetop.todo.reading import CLOSED, Attempt, Evidence, StatusChange, Todo
 
 _TEXTS = ("notes", "hypothesis", "expected", "reason", "parent")
@@ -53,11 +54,12 @@ def _id(entry: Any) -> str | None:
 def _attempt(entry: Any) -> Attempt | None:
     if not isinstance(entry, dict) or not isinstance(entry.get("change"), str):
         return None
+    links = entry.get("links")
     return Attempt(
         change=entry["change"],
         outcome=str(entry.get("outcome") or "unknown"),
         reason=_id(entry.get("reason")),
-        links=tuple(link for link in entry.get("links") or () if isinstance(link, str)),
+        links=tuple(link for link in links if isinstance(link, str)) if isinstance(links, list) else (),
         wall_ns=wall_ns_of(entry.get("at")),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import msgspec
 
 from decodetop.todo.document import Item
@@ -19,3 +21,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     depths: tuple[int, ...] = ()
     remarks: tuple[str, ...] = ()
     passed: tuple[str, ...] = ()
+
+
+def encoded(value: str, safe: str = "") -> str:
+    """Percent-encoded, for what a line has no sign for; half of a surrogate pair, which has no bytes, is `?`."""
+    return quote(value, safe=safe, errors="replace")

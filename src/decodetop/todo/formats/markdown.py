@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from decodetop.todo.document import Item, is_known_status, priority_of, status_of, tree
-from decodetop.todo.formats.block import Block
+from decodetop.todo.formats.block import Block, encoded
 
 _FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
 _BOX = re.compile(r"^([\s>⎿]*)(?:[-*+•]|\d{1,9}[.)])\s*\[([^\]]|\w+)\](?:[ \t]+|$)(.*)$")
@@ -52,11 +52,11 @@ def render(items: Sequence[Mapping[str, Any]]) -> str:
     for item, depth in tree(items):
         status = item["status"]
         mark = _MARK_OF_STATUS.get(status) or (status if _is_own_mark(status) else " ")
-        facts = [f"id:{quote(item['id'], safe='')}"]
+        facts = [f"id:{encoded(item['id'])}"]
         if isinstance(item.get("priority"), str) and item["priority"]:
-            facts.append(f"priority:{quote(item['priority'], safe='')}")
+            facts.append(f"priority:{encoded(item['priority'])}")
         if status != _STATUS_OF_MARK.get(mark, mark):
-            facts.append(f"status:{quote(status, safe='')}")
+            facts.append(f"status:{encoded(status)}")
         indent = "  " * depth
         lines.append(f"{indent}- [{mark}] {' '.join(item['content'].split())} <!-- {' '.join(facts)} -->")
         if isinstance(item.get("notes"), str) and item["notes"]:

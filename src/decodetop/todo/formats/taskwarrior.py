@@ -60,7 +60,9 @@ def _item_of(task: Mapping[str, Any]) -> Item:
     priority = task.get("priority")
     if isinstance(priority, str) and priority:
         item["priority"] = _PRIORITY_OF.get(priority, priority)
-    said = [note.get("description") for note in task.get("annotations") or () if isinstance(note, dict)]
+    notes_of = task.get("annotations")
+    listed = notes_of if isinstance(notes_of, list) else []
+    said = [note.get("description") for note in listed if isinstance(note, dict)]
     notes = "\n".join(note for note in said if isinstance(note, str))
     return item | ({"notes": notes} if notes else {}) | kept
 

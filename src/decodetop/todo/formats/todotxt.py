@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from decodetop.todo.document import Item, status_of, tree
-from decodetop.todo.formats.block import Block
+from decodetop.todo.formats.block import Block, encoded
 
 _LINE = re.compile(
     r"^(?P<done>x )?\s*(?:\((?P<letter>[A-Z])\) )?\s*(?P<dates>(?:\d{4}-\d\d-\d\d ){0,2})\s*(?P<words>.*)$"
@@ -83,7 +83,7 @@ def _line_of(item: Mapping[str, Any]) -> str:
     if _LIKE_A_SIGN.match(words):
         words, keys["lead"] = f"{_LEAD} {words}", _LEAD
     head = "x " if closed else f"({letter}) " if letter is not None else ""
-    tail = " ".join(f"{name}:{quote(value, safe='~')}" for name, value in keys.items())
+    tail = " ".join(f"{name}:{encoded(value, safe='~')}" for name, value in keys.items())
     return f"{head}{_dates(item, closed)}{words} {tail}"
 
 
