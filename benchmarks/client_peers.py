@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 TIMEOUT_S = 600.0
+WORDS_MAX = 120
+REQUESTS_FAILED = re.compile(r"inference request\(s\) failed")
+"""AIPerf ends with 1 when no request succeeded, but its records are all there."""
 MODEL = "simulated-8b"
 
 TOKENIZER = """
@@ -43,7 +47,7 @@ class PeerFailed(Exception):
 
 @dataclass(frozen=True)
 class Task:
-    """One run of a peer: `requests` of `tokens` output tokens on `streams` streams."""
+    """One run of a peer: `requests` of `tokens` output tokens on `streams` streams, none longer than `timeout_s`."""
 
     python: Path
     endpoint: str
@@ -51,6 +55,7 @@ class Task:
     requests: int
     tokens: int
     folder: Path
+    timeout_s: float = 120.0
 
     @property
     def tokenizer(self) -> Path:
@@ -73,20 +78,20 @@ class Said:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a client made of its requests; `tokens` = output tokens of a successful one on average, if it says."""
+    """What a client made of one request: `tokens` = output tokens it counted, if it says; `why` it failed."""
 
-    ok: int
-    failed: int
-    tokens: float | None
+    ok: bool
+    tokens: float | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """`report`: run it and read what it wrote; `said` and `outcome`: what stands there."""
+    """`run`: it writes a report. `said`: what stands there of the whole run; `outcomes`: of each request, in order."""
 
-    report: Callable[[Task, str], dict[str, Any]]
-    said: Callable[[dict[str, Any]], Said]
-    outcome: Callable[[dict[str, Any]], Outcome]
+    run: Callable[[Task, str], None]
+    said: Callable[[Task], Said]
+    outcomes: Callable[[Task], list[Outcome]]
     apis: tuple[str, ...] = ("completions", "chat")
 
 
@@ -95,76 +100,83 @@ def run_peer(name: str, task: Task) -> Said:
     return _read_of(name, task, "completions", PEERS[name].said)
 
 
-def outcome_of(name: str, task: Task, api: str) -> Outcome:
+def outcomes_of(name: str, task: Task, api: str) -> list[Outcome]:
     """Raises PeerFailed."""
-    return _read_of(name, task, api, PEERS[name].outcome)
+    return _read_of(name, task, api, PEERS[name].outcomes)
 
 
-def _read_of(name: str, task: Task, api: str, read: Callable[[dict[str, Any]], T]) -> T:
+def _read_of(name: str, task: Task, api: str, read: Callable[[Task], T]) -> T:
     if not task.tokenizer.exists():
         task.tokenizer.mkdir()
         _call([str(task.python), "-c", TOKENIZER, str(task.tokenizer)], {})
+    PEERS[name].run(task, api)
     try:
-        return read(PEERS[name].report(task, api))
+        return read(task)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise PeerFailed(f"no report of {name} as expected: {error!r}") from error
 
 
-def _aiperf(task: Task, api: str) -> dict[str, Any]:
-    out = task.folder / "aiperf"
+def _aiperf(task: Task, api: str) -> None:
     argv = [task.program("aiperf"), "profile", "--model", MODEL, "--url", task.endpoint]
     argv += ["--endpoint-type", api, "--streaming", "--tokenizer", str(task.tokenizer)]
     argv += ["--concurrency", str(task.streams), "--request-count", str(task.requests), "--isl", "64"]
     argv += ["--osl", str(task.tokens), "--extra-inputs", "ignore_eos:true", "--use-server-token-count"]
     argv += ["--extra-inputs", f"min_tokens:{task.tokens}", "--workers-max", "1", "--ui-type", "none"]
-    argv += ["--no-gpu-telemetry", "--no-server-metrics", "--artifact-dir", str(out)]
+    argv += ["--request-timeout-seconds", str(task.timeout_s)]
+    argv += ["--no-gpu-telemetry", "--no-server-metrics", "--artifact-dir", str(task.folder / "aiperf")]
     _call(argv, {})
-    return _read(out / "profile_export_aiperf.json")
 
 
-def _aiperf_said(found: dict[str, Any]) -> Said:
+def _aiperf_said(task: Task) -> Said:
+    found = _read(task.folder / "aiperf" / "profile_export_aiperf.json")
     ttft, gaps = found["time_to_first_token"], found["inter_chunk_latency"]
     return Said(ttft["p50"], ttft["p99"], gaps["p99"], found["request_throughput"]["avg"])
 
 
-def _aiperf_outcome(found: dict[str, Any]) -> Outcome:
-    def count(name: str) -> int:
-        return int((found.get(name) or {}).get("avg") or 0)
+def _aiperf_outcomes(task: Task) -> list[Outcome]:
+    lines = (task.folder / "aiperf" / "profile_export.jsonl").read_text().splitlines()
+    records = sorted(map(json.loads, lines), key=lambda record: record["metadata"]["request_start_ns"])
 
-    lengths = found.get("output_sequence_length") or {}
-    return Outcome(count("request_count"), count("error_request_count"), lengths.get("avg"))
+    def outcome(record: dict[str, Any]) -> Outcome:
+        length = record["metrics"].get("output_sequence_length")
+        error = record.get("error")
+        return Outcome(error is None, length and length["value"], _short(error and error["message"]))
+
+    return list(map(outcome, records))
 
 
-def _guidellm(task: Task, api: str) -> dict[str, Any]:
-    out = task.folder / "guidellm.json"
+def _guidellm(task: Task, api: str) -> None:
     argv = [task.program("guidellm"), "run", "--disable-console"]
     path = "/v1/chat/completions" if api == "chat" else "/v1/completions"
     backend = f"kind=openai_http,target={task.endpoint},model={MODEL},http2=false,request_format={path}"
+    backend += f",timeout={task.timeout_s:g},timeout_connect={task.timeout_s:g}"
     argv += ["--backend", backend]
     argv += ["--profile", f"kind=concurrent,streams={task.streams}"]
     argv += ["--constraint", f"kind=max_requests,count={task.requests}"]
     argv += ["--tokenizer", f"kind=hf_auto,model={task.tokenizer}"]
     argv += ["--data", f"kind=synthetic_text,prompt_tokens=64,output_tokens={task.tokens}"]
-    argv += ["--output", f"kind=json,path={out}"]
+    argv += ["--output", f"kind=json,path={task.folder / 'guidellm.json'}"]
     _call(argv, {"HF_HUB_OFFLINE": "1"})
-    found: dict[str, Any] = _read(out)["benchmarks"][0]["metrics"]
-    return found
 
 
-def _guidellm_said(found: dict[str, Any]) -> Said:
+def _guidellm_said(task: Task) -> Said:
+    found = _read(task.folder / "guidellm.json")["benchmarks"][0]["metrics"]
     ttft = found["time_to_first_token_ms"]["successful"]["percentiles"]
     gaps = found["inter_token_latency_ms"]["successful"]["percentiles"]
     return Said(ttft["p50"], ttft["p99"], gaps["p99"], found["requests_per_second"]["successful"]["mean"])
 
 
-def _guidellm_outcome(found: dict[str, Any]) -> Outcome:
-    totals = found["request_totals"]
-    tokens = found["output_token_count"]["successful"]["mean"]
-    return Outcome(totals["successful"], totals["errored"] + totals["incomplete"], tokens or None)
+def _guidellm_outcomes(task: Task) -> list[Outcome]:
+    found = _read(task.folder / "guidellm.json")["benchmarks"][0]["requests"]
+    records = [record for kind in ("successful", "errored", "incomplete") for record in found[kind]]
+    records.sort(key=lambda record: record["info"]["timings"]["resolve_start"])
+    return [
+        Outcome(record["info"]["status"] == "completed", record["output_tokens"], _short(record["info"]["error"]))
+        for record in records
+    ]
 
 
-def _inference_perf(task: Task, api: str) -> dict[str, Any]:
-    out = task.folder / "inference-perf"
+def _inference_perf(task: Task, api: str) -> None:
     total = task.requests
     lengths = {"type": "fixed", "std_dev": 0, "total_count": total}
     settings = {
@@ -172,6 +184,7 @@ def _inference_perf(task: Task, api: str) -> dict[str, Any]:
             "type": "concurrent",
             "stages": [{"num_requests": total, "concurrency_level": task.streams}],
             "num_workers": 1,
+            "request_timeout": task.timeout_s,
         },
         "api": {"type": "completion", "streaming": True},
         "server": {"type": "vllm", "model_name": MODEL, "base_url": task.endpoint, "ignore_eos": True},
@@ -181,45 +194,55 @@ def _inference_perf(task: Task, api: str) -> dict[str, Any]:
             "input_distribution": {**lengths, "min": 64, "max": 64, "mean": 64},
             "output_distribution": {**lengths, "min": task.tokens, "max": task.tokens, "mean": task.tokens},
         },
-        "report": {"request_lifecycle": {"summary": True, "per_stage": True, "per_request": False}},
-        "storage": {"local_storage": {"path": str(out)}},
+        "report": {"request_lifecycle": {"summary": True, "per_stage": True, "per_request": True}},
+        "storage": {"local_storage": {"path": str(task.folder / "inference-perf")}},
     }
     config = task.folder / "inference-perf.yml"
     config.write_text(json.dumps(settings))  # JSON is YAML
     _call([task.program("inference-perf"), "-c", str(config)], {"HF_HUB_OFFLINE": "1"})
-    return _read(out / "stage_0_lifecycle_metrics.json")
 
 
-def _inference_perf_said(report: dict[str, Any]) -> Said:
-    found = report["successes"]
+def _inference_perf_said(task: Task) -> Said:
+    found = _read(task.folder / "inference-perf" / "stage_0_lifecycle_metrics.json")["successes"]
     ttft, gaps = found["latency"]["time_to_first_token"], found["latency"]["inter_token_latency"]
     rate = found["throughput"]["requests_per_sec"]
     return Said(1e3 * ttft["median"], 1e3 * ttft["p99"], 1e3 * gaps["p99"], rate)
 
 
-def _inference_perf_outcome(report: dict[str, Any]) -> Outcome:
-    good = report["successes"]
-    tokens = (good.get("output_len") or {}).get("mean")
-    return Outcome(int(good["count"]), int(report["failures"]["count"]), tokens)
+def _inference_perf_outcomes(task: Task) -> list[Outcome]:
+    records = _read(task.folder / "inference-perf" / "per_request_lifecycle_metrics.json")
+    records = sorted(records, key=lambda record: record["start_time"])
+
+    def outcome(record: dict[str, Any]) -> Outcome:
+        error, said = record["error"], record["info"].get("response_metrics") or {}
+        usage = said.get("server_usage")
+        tokens = said.get("output_tokens") if usage is None else usage["completion_tokens"]
+        return Outcome(error is None, tokens, _short(error and f"{error['error_type']} {error['error_msg']}"))
+
+    return list(map(outcome, records))
 
 
 PEERS: dict[str, Peer] = {
-    "aiperf": Peer(_aiperf, _aiperf_said, _aiperf_outcome),
-    "guidellm": Peer(_guidellm, _guidellm_said, _guidellm_outcome),
-    "inference-perf": Peer(_inference_perf, _inference_perf_said, _inference_perf_outcome, ("completions",)),
+    "aiperf": Peer(_aiperf, _aiperf_said, _aiperf_outcomes),
+    "guidellm": Peer(_guidellm, _guidellm_said, _guidellm_outcomes),
+    "inference-perf": Peer(_inference_perf, _inference_perf_said, _inference_perf_outcomes, ("completions",)),
 }
 
 
 def _call(argv: list[str], more: dict[str, str]) -> None:
+    """Raises PeerFailed when it can't be started or doesn't end; one that ends badly may have written its report."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, env={**os.environ, **more})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PeerFailed(str(error)) from error
-    if done.returncode != 0:
-        words = (done.stderr or done.stdout).strip().splitlines()
-        raise PeerFailed(words[-1] if words else f"exit code {done.returncode}")
+    words = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if "error" in line.lower()]
+    if done.returncode != 0 and not REQUESTS_FAILED.search(done.stdout):
+        raise PeerFailed(_short(words[-1] if words else None) or f"exit code {done.returncode}")
 
 
-def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+def _short(words: str | None) -> str:
+    return "" if words is None else " ".join(words.split())[:WORDS_MAX]
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text())

@@ -190,6 +190,7 @@ GATES: dict[str, tuple[Result, str, str]] = {
     "no token counts": (result([record(output_tokens=None), record(1)]), "tokens_unknown", "suspect"),
     "longer prompts": (result([record(prompt_tokens=140), record(1, prompt_tokens=140)]), "prompt_length", "suspect"),
     "cached": (result([record(cached_tokens=100), record(1)]), "cached_tokens", "suspect"),
+    "more cached than there was": (result([record(cached_tokens=129), record(1)]), "count_impossible", "invalid"),
     "slow loop": (result(LONG, loop_lag_ms_p99=6.0), "client_bound", "suspect"),
     "very slow loop": (result(LONG, loop_lag_ms_p99=80.0), "client_bound", "invalid"),
     "late sends": (result([record(due_ns=-30 * MS), LONG[1]]), "client_bound", "suspect"),
@@ -203,6 +204,13 @@ GATES: dict[str, tuple[Result, str, str]] = {
 def test_gates(name: str) -> None:
     seen, gate, severity = GATES[name]
     assert names(seen).get(gate) == severity
+
+
+def test_more_cached_than_prompt_tokens_is_no_count_at_all() -> None:
+    seen = result([record(cached_tokens=500), record(1, cached_tokens=0)])
+    assert figures(seen).tokens.cached is None and figures(seen).tokens.prompt == 256
+    assert "cached_tokens" not in names(seen)
+    assert figures(result([record(cached_tokens=128)])).tokens.cached == 128
 
 
 def test_an_answer_of_one_token_more_is_not_longer() -> None:

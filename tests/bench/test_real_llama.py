@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import shutil
 import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,14 +64,32 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     log = folder / "server.log"
     argv = [program, "-m", str(folder / "tiny.gguf"), "--host", "127.0.0.1", "--port", str(port), "--metrics"]
     argv += ["--parallel", str(SLOTS), "-c", "4096", "--threads", "1", "--no-warmup", "--slots"]
-    with log.open("wb") as sink, subprocess.Popen(argv, stdout=sink, stderr=sink) as process:
-        url = f"http://127.0.0.1:{port}"
-        until = time.monotonic() + START_S
-        while not _answers(url):
-            assert process.poll() is None and time.monotonic() < until, log.read_text("utf-8", "replace")[-2000:]
-            time.sleep(0.2)
-        yield Engine(url, log)
-        process.terminate()
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            until_it_answers(process, url, log)
+            yield Engine(url, log)
+        finally:
+            process.terminate()
+
+
+def until_it_answers(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Asks after each line it says, the last of which comes when it is ready; `log` gets them, these and all later."""
+    said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def read() -> None:
+        assert process.stdout is not None
+        with log.open("wb", buffering=0) as sink:
+            for line in process.stdout:
+                sink.write(line)
+                said.put(line)
+        said.put(b"")
+
+    threading.Thread(target=read, daemon=True).start()
+    while said.get(timeout=START_S):
+        if _answers(url):
+            return
+    pytest.fail(f"llama-server ended: {log.read_text('utf-8', 'replace')[-2000:]}")
 
 
 def _answers(url: str) -> bool:
@@ -83,12 +102,14 @@ def _answers(url: str) -> bool:
 class Quiet:
     def __init__(self) -> None:
         self.terms: Ready | None = None
+        self.begun = asyncio.Event()
 
     def tick(self, ticks: Any) -> None:
         return None
 
     async def ready(self, ready: Ready) -> None:
         self.terms = ready
+        self.begun.set()
 
 
 class Measured(NamedTuple):
@@ -194,8 +215,7 @@ async def test_stopped_in_the_middle_it_goes_on_serving(engine: Engine, probe: S
     running = asyncio.ensure_future(
         run_load(plan_for(engine, "completion", requests=400, output_tokens=200), None, listener, stop)
     )
-    while listener.terms is None:
-        await asyncio.sleep(0.05)
+    await asyncio.wait_for(listener.begun.wait(), START_S)
     stop.set()
     assert (await running).partial
     assert (await seen(probe, engine)).status == "up"

@@ -34,16 +34,26 @@ class Row:
     chunks: int | None = None
 
 
-def token(number: int, finish: str | None = None, **more: Any) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "text": f" w{number}", "finish_reason": finish}], **more}
+TEXT: dict[str, Any] = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": "tiny"}
+CHAT: dict[str, Any] = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "tiny"}
+"""What every OpenAI-like server begins an event with; some clients take nothing for an answer that has no `object`."""
 
 
-def usage(count: int) -> dict[str, Any]:
-    return {"choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": count, "total_tokens": 4 + count}}
+def token(number: int, finish: str | None = None) -> dict[str, Any]:
+    return {**TEXT, "choices": [{"index": 0, "text": f" w{number}", "finish_reason": finish}]}
+
+
+def usage(count: int, head: dict[str, Any] = TEXT) -> dict[str, Any]:
+    return {**head, "choices": [], "usage": {"prompt_tokens": 4, "completion_tokens": count, "total_tokens": 4 + count}}
 
 
 def delta(finish: str | None = None, **fields: Any) -> dict[str, Any]:
-    return {"choices": [{"index": 0, "delta": fields, "finish_reason": finish}]}
+    return {**CHAT, "choices": [{"index": 0, "delta": fields, "finish_reason": finish}]}
+
+
+def spent(count: int) -> dict[str, Any]:
+    """Chat's usage."""
+    return usage(count, CHAT)
 
 
 EVENTS = [*(event(token(n, "length" if n == TOKENS else None)) for n in range(1, TOKENS + 1)), event(usage(TOKENS))]
@@ -71,7 +81,7 @@ def chat(*events: dict[str, Any], done: bool = True) -> list[Step]:
     return [HEAD, *(chunk(event(one)) for one in events), *([chunk(DONE)] if done else []), TAIL]
 
 
-_TWO_LINES = BODY.replace(b'{"choices": [', b'{"choices":\ndata: [')
+_TWO_LINES = BODY.replace(b'"choices": [', b'"choices":\ndata: [')
 _ACCENTS = BODY.replace(b" w1", " é€𝄞".encode())
 _SPLIT = _ACCENTS.index("€".encode()) + 1
 
@@ -105,27 +115,27 @@ FRAMINGS: dict[str, Row] = {
 }  # fmt: skip
 
 MEANINGS: dict[str, Row] = {
-    "chat: a role chunk, a finish chunk": Row(chat(ROLE, *SPOKEN, LAST, usage(8)), counted=8, api="chat", chunks=8),
+    "chat: a role chunk, a finish chunk": Row(chat(ROLE, *SPOKEN, LAST, spent(8)), counted=8, api="chat", chunks=8),
     "chat: the role alone carries no token": Row(chat(ROLE, LAST), "protocol", words="token", api="chat"),
     "chat: reasoning_content first": Row(
-        chat(ROLE, *(delta(reasoning_content=" r") for _ in range(4)), *SPOKEN[:4], LAST, usage(8)),
+        chat(ROLE, *(delta(reasoning_content=" r") for _ in range(4)), *SPOKEN[:4], LAST, spent(8)),
         counted=8, api="chat", chunks=8),
     "chat: reasoning first": Row(
-        chat(ROLE, *(delta(reasoning=" r") for _ in range(4)), *SPOKEN[:4], LAST, usage(8)),
+        chat(ROLE, *(delta(reasoning=" r") for _ in range(4)), *SPOKEN[:4], LAST, spent(8)),
         counted=8, api="chat", chunks=8),
     "chat: a tool call": Row(
         chat(ROLE, *(delta(tool_calls=[{"index": 0, "function": {"arguments": "{"}}]) for _ in range(8)),
-             delta("tool_calls"), usage(8)), counted=8, api="chat", chunks=8),
+             delta("tool_calls"), spent(8)), counted=8, api="chat", chunks=8),
     "chat: empty texts that hold tokens back": Row(
-        chat(ROLE, *(delta(content="") for _ in range(4)), *SPOKEN[:4], LAST, usage(8)),
+        chat(ROLE, *(delta(content="") for _ in range(4)), *SPOKEN[:4], LAST, spent(8)),
         counted=8, api="chat", chunks=8),
     "chat: usage null until the end": Row(
-        chat({**ROLE, "usage": None}, *({**one, "usage": None} for one in SPOKEN), LAST, usage(8)),
+        chat({**ROLE, "usage": None}, *({**one, "usage": None} for one in SPOKEN), LAST, spent(8)),
         counted=8, api="chat", chunks=8),
     "chat: usage zeroed until the end": Row(
-        chat(*({**one, "usage": usage(0)["usage"]} for one in SPOKEN), LAST, usage(8)),
+        chat(*({**one, "usage": spent(0)["usage"]} for one in SPOKEN), LAST, spent(8)),
         counted=8, api="chat", chunks=8),
-    "chat: four tokens a chunk": Row(chat(ROLE, *SPOKEN[:2], LAST, usage(8)), counted=8, api="chat", chunks=2),
+    "chat: four tokens a chunk": Row(chat(ROLE, *SPOKEN[:2], LAST, spent(8)), counted=8, api="chat", chunks=2),
     "chat: no usage, no [DONE]": Row(chat(ROLE, *SPOKEN, LAST, done=False), api="chat", chunks=8),
 }  # fmt: skip
 

@@ -100,6 +100,13 @@ def _lengths(plan: Plan, seen: Figures) -> Iterator[Gate]:
     if seen.doubted:
         detail = f"{seen.doubted} of {ttft.n} answers had a count that can't be, taken as unknown: {seen.doubt}"
         yield Gate(name="count_impossible", severity="suspect", detail=detail)
+    if seen.contradicted:
+        detail = f"{seen.contradicted} of {ttft.n} answers had more cached than prompt tokens by the server's count: "
+        yield Gate(
+            name="count_impossible",
+            severity="invalid",
+            detail=f"{detail}whether prompts came from the prefix cache is not known",
+        )
     if seen.longer and seen.longest is not None:
         severe = seen.longest > LONGER_INVALID
         often = f"{seen.longer} of {ttft.n} answers were longer than asked"
@@ -190,4 +197,7 @@ def _server(server: ServerSpan | None, result: Result, seen: Figures) -> Iterato
     sent = seen.requests.ok + seen.requests.failed
     if server.requests is not None and server.requests > sent:
         detail = f"the server finished {server.requests:.0f} requests, this run sent {sent}"
+        yield Gate(name="other_load", severity="suspect", detail=detail)
+    elif server.under_way_median is not None and server.under_way_median > seen.most_under_way:
+        detail = f"{server.under_way_median:g} requests ran or waited at the server, at most {seen.most_under_way} ours"
         yield Gate(name="other_load", severity="suspect", detail=detail)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -42,6 +42,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     doubted: int
     """Answers with a count of the server's that can't be and is taken as unknown; `doubt` = the first in words."""
     doubt: str
+    most_under_way: int
+    """Requests of this run that were under way at one time, at most."""
+    contradicted: int
+    """Answers of whose prompt the server says more tokens came from its cache than it had; then no sum is given."""
 
 
 def merged(results: Sequence[Result]) -> Result:
@@ -87,7 +91,21 @@ def figures(result: Result, slo_ms: Mapping[str, float] | None = None, duration_
         ),
         doubted=sum(bool(record.doubt) for record in whole),
         doubt=next((record.doubt for record in whole if record.doubt), ""),
+        most_under_way=result.unfinished + _most_at_once(result.records),
+        contradicted=sum(map(_contradicts, whole)),
     )
+
+
+def _contradicts(record: Record) -> bool:
+    cached, prompt = record.cached_tokens, record.prompt_tokens
+    return cached is not None and prompt is not None and cached > prompt
+
+
+def _most_at_once(records: Sequence[Record]) -> int:
+    """A request that was given up is taken to be under way at the server until the run's end."""
+    begins = sorted(record.write_ns for record in records if record.write_ns is not None)
+    ends = sorted(record.end_ns for record in records if record.end_ns is not None and record.fault != "timeout")
+    return max((place - bisect_left(ends, begin_ns) for place, begin_ns in enumerate(begins, 1)), default=0)
 
 
 def _is_longer(record: Record) -> bool:
@@ -110,12 +128,13 @@ def _requests(records: Sequence[Record]) -> Requests:
 
 
 def _tokens(whole: Sequence[Record], result: Result) -> Tokens:
-    """Sums, where every answer has the count; cached tokens where any has (servers leave out a zero)."""
+    """Sums, where every answer has the count; cached tokens where any has (servers leave out a zero), and none is more
+    than the prompt."""
     cached = [record.cached_tokens for record in whole if record.cached_tokens is not None]
     return Tokens(
         output=_sum([record.output_tokens for record in whole]),
         prompt=_sum([record.prompt_tokens for record in whole]),
-        cached=sum(cached) if cached else None,
+        cached=sum(cached) if cached and not any(map(_contradicts, whole)) else None,
         source=result.source,
     )
 

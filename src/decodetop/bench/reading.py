@@ -161,7 +161,10 @@ class GpuSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """The server's own counters over the run (after minus before), beside the client's figures."""
+    """The server's own counters over the run (after minus before), beside the client's figures.
+
+    `under_way_median`: requests running or queued at a time, the median over the looks taken under the load.
+    """
 
     generated_tokens: float | None = None
     requests: float | None = None
@@ -170,6 +173,7 @@ class ServerSpan(msgspec.Struct, frozen=True, kw_only=True):
     accept_length: float | None = None
     cached_tokens: float | None = None
     accept_per_position: tuple[float, ...] = ()
+    under_way_median: float | None = None
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import statistics
 from collections.abc import Callable
 
 import msgspec
@@ -11,7 +13,18 @@ from decodetop import __version__
 from decodetop.bench.gates import gates
 from decodetop.bench.launch import LoadFailed
 from decodetop.bench.measure import figures
-from decodetop.bench.reading import ClientCheck, Environment, Gate, Metrics, Plan, RequestFault, Requests, Run, Tokens
+from decodetop.bench.reading import (
+    ClientCheck,
+    Environment,
+    Gate,
+    Metrics,
+    Plan,
+    RequestFault,
+    Requests,
+    Run,
+    ServerSpan,
+    Tokens,
+)
 from decodetop.bench.spans import gpu_spans, server_span
 from decodetop.bench.wire import Result
 from decodetop.core.clock import SECOND_NS, Late, within
@@ -28,6 +41,11 @@ FRESH_S = 6.0
 SETTLE_S, SETTLE_TRIES = 0.5, 4
 """Engines count a request some time after its last token left."""
 
+LOOKS_S, LOOK_EVERY_S = (3.0, 6.0), 30.0
+"""When the server is asked under the load how many requests it has: seldom, since a scrape is work for it too."""
+LOOKS_MIN = 2
+"""One gauge may still be that of the load before."""
+
 
 class Window:
     """From `begin` (just before the load) to `end` (just after it)."""
@@ -39,6 +57,8 @@ class Window:
         self._before: Server | None = None
         self._after: Server | None = None
         self._unsubscribe: Callable[[], None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._under_way: list[int] = []
         self.started_wall_ns: int | None = None
         self._began_ns = 0
         self.duration_s = 0.0
@@ -51,6 +71,7 @@ class Window:
         self._unsubscribe = self._context.subscribe(self._take)
         self.started_wall_ns = self._context.clock.wall_ns()
         self._began_ns = self._context.clock.now_ns()
+        self._looking = asyncio.ensure_future(self._look())
 
     async def end(self, requests: int) -> None:
         """Wait until the server has counted `requests` more, as long as that can take."""
@@ -67,7 +88,17 @@ class Window:
                 return
             await self._context.clock.sleep_until(self._context.clock.now_ns() + int(SETTLE_S * SECOND_NS))
 
+    async def _look(self) -> None:
+        """Ask the server now and then, until closed. What it says comes by `_take`, as what others asked it."""
+        for after_s in itertools.chain(LOOKS_S, itertools.count(LOOKS_S[-1] + LOOK_EVERY_S, LOOK_EVERY_S)):
+            await self._context.clock.sleep_until(self._began_ns + int(after_s * SECOND_NS))
+            if self._before is not None:
+                self._context.submit(Refresh(source="server"))
+
     def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
         if self._unsubscribe is not None:
             self._unsubscribe()
             self._unsubscribe = None
@@ -86,14 +117,24 @@ class Window:
             driver=gpu.driver_version if gpu is not None else None,
             gpu_names=tuple(names),
             gpus=gpu_spans(self._gpus, server),
-            server=server_span(self._before, self._after),
+            server=self._span(),
             simulated=header.simulated,
         )
         return found if server is None else _with_server(found, server)
 
+    def _span(self) -> ServerSpan | None:
+        span = server_span(self._before, self._after)
+        if len(self._under_way) < LOOKS_MIN:
+            return span
+        return msgspec.structs.replace(span or ServerSpan(), under_way_median=statistics.median(self._under_way))
+
     def _take(self, sample: Sample) -> None:
-        if sample.source == "gpu" and isinstance(sample.reading, GpuReading):
+        if isinstance(sample.reading, GpuReading):
             self._gpus.append((sample.t_ns, sample.reading))
+        elif isinstance(sample.reading, ServerReading):
+            server = _named(sample.reading, self._endpoint)
+            if server is not None and server.running is not None:
+                self._under_way.append(server.running + (server.queued or 0))
 
     def _server(self) -> Server | None:
         return server_at(self._context, self._endpoint)
@@ -102,8 +143,11 @@ class Window:
 def server_at(context: Context, endpoint: str) -> Server | None:
     """The server of that address, if the server source knows it."""
     reading = context.state.last("server", ServerReading)
-    servers = reading.servers if reading is not None else ()
-    return next((server for server in servers if server.endpoint.rstrip("/") == endpoint.rstrip("/")), None)
+    return None if reading is None else _named(reading, endpoint)
+
+
+def _named(reading: ServerReading, endpoint: str) -> Server | None:
+    return next((server for server in reading.servers if server.endpoint.rstrip("/") == endpoint.rstrip("/")), None)
 
 
 def _with_server(environment: Environment, server: Server) -> Environment:
