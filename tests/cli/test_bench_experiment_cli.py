@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import socket
 import sys
 from pathlib import Path
 
 import pytest
 
-FAST = ("--requests", "1", "--warmup", "0", "--input-tokens", "16", "--output-tokens", "24")
-
-
-async def experiment(tmp_path: Path, file: Path, *argv: str) -> tuple[int, str, str]:
-    config = tmp_path / "config.toml"
-    config.write_text("")
-    common = ("--investigation", str(tmp_path / "investigation"), "--config", str(config))
-    words = (sys.executable, "-m", "decodetop", "bench", "experiment", str(file), *argv, *common)
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=dict(os.environ)
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()
+from support.experiments import FAST, experiment
 
 
 def written(tmp_path: Path, rounds: int = 2) -> tuple[Path, int]:

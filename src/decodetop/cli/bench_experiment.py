@@ -1,4 +1,4 @@
-"""`decodetop bench experiment FILE`: variants of a server, each started, measured and stopped, then all put back."""
+"""`decodetop bench experiment`: variants of a server, each started, measured and stopped, then all put back."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import httpx
 from decodetop.bench.experiment import Experiment, Outcome, lines, order, parse, plan_lines
 from decodetop.bench.plan import choose, load_presets, plans_of, several
 from decodetop.bench.reading import SCHEMA, Run
+from decodetop.cli import bench_move
 from decodetop.cli.bench_options import (
     INTERRUPTED,
     action,
@@ -38,17 +39,19 @@ ANSWER_S = 5.0
 
 def configure(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = action(actions, "experiment", "measure variants of a server, restarting it")
-    parser.add_argument(
-        "file", type=path_option, metavar="FILE", help="TOML: endpoint, variants, rounds (docs/benchmark.md)"
-    )
+    file = "TOML: endpoint, variants, rounds (docs/benchmark.md)"
+    parser.add_argument("file", nargs="?", type=path_option, default=None, metavar="FILE", help=file)
     parser.add_argument("--dry-run", action="store_true", default=False, help="only say what would be done")
     parser.add_argument("--yes", action="store_true", default=False, help="don't ask before stopping anything")
+    bench_move.configure(parser)
     plan_options(parser)
     parser.set_defaults(work=_experiment)
 
 
 def _experiment(args: argparse.Namespace, settings: Settings) -> int:
-    experiment = _read(args.file)
+    if (args.file is None) == (args.move is None):
+        raise UsageError("an experiment is a FILE or a --move, one of them", "decodetop bench experiment --help")
+    experiment = _read(args.file) if args.file is not None else bench_move.experiment_of_move(args, settings)
     seed = getattr(args, "seed", None) or new_seed()
     starts = order(experiment, seed)
     presets = load_presets(own_presets(settings))

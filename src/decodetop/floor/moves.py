@@ -10,7 +10,7 @@ from importlib import resources
 import msgspec
 
 from decodetop.core.words import percent, significant
-from decodetop.errors import ConfigError
+from decodetop.errors import ConfigError, UsageError
 from decodetop.floor.facts import WORDS, facts_of
 from decodetop.floor.hardware import Card
 from decodetop.floor.reading import FloorReport, Move, RuledOut
@@ -64,6 +64,28 @@ def entries() -> tuple[Entry, ...]:
         if unknown:
             raise ConfigError(f"moves.toml: {entry.id}: {', '.join(unknown)} is no fact", f"facts: {', '.join(WORDS)}")
     return table
+
+
+def forms_of(move_id: str, engine: str | None, version: str | None) -> tuple[Entry, ...]:
+    """The rows of one move for this engine and release, the newest first; without a release, of all of them.
+
+    Raises UsageError when there is no such move, or none for them.
+    """
+    rows = [entry for entry in entries() if entry.id == move_id]
+    if not rows:
+        known = ", ".join(sorted({entry.id for entry in entries()}))
+        raise UsageError(f"there is no move {move_id!r}", f"`decodetop floor --explain` shows them: {known}")
+    found = [entry for entry in rows if _of_engine(entry, engine) and _of_release(entry, version)]
+    if not found:
+        where = " ".join(word for word in (ENGINE_NAMES.get(engine or "unknown", engine), version) if word)
+        raise UsageError(f"move {move_id} is not for {where}", "the moves of a server: `decodetop diagnose`")
+    return tuple(sorted(found, key=lambda entry: _numbers(entry.since or "0"), reverse=True))
+
+
+def _of_release(entry: Entry, version: str | None) -> bool:
+    too_old = version is not None and entry.since is not None and _older(version, entry.since)
+    too_new = version is not None and entry.until is not None and _after(entry.until, version)
+    return not too_old and not too_new
 
 
 def offered(report: FloorReport, card: Card, server: Server | None, traced_engine: str | None) -> FloorReport:

@@ -139,7 +139,7 @@ def _describe(root: Root, proc: Proc, processes: Iterable[Process]) -> Found:
         port = published_port(processes, port) or port
         address = "127.0.0.1"
     learn(root.process.argv)
-    unit, of_user = _unit(root.pid, proc, reasons)
+    unit, of_user = unit_of(root.pid, proc, reasons)
     indices, uuids = _devices(root.pid, proc, reasons)
     return Found(
         engine=root.engine,
@@ -214,7 +214,7 @@ def _log(pid: int, proc: Proc) -> Path | None:
         return None
 
 
-def _unit(pid: int, proc: Proc, reasons: dict[str, str]) -> tuple[str | None, bool]:
+def unit_of(pid: int, proc: Proc, reasons: dict[str, str]) -> tuple[str | None, bool]:
     """The systemd unit by the process's cgroup, and whether a user's own manager runs it; None (and why) when it was
     started by hand or in a container."""
     try:
