@@ -231,8 +231,9 @@ PEERS: dict[str, Peer] = {
 
 def _call(argv: list[str], more: dict[str, str]) -> None:
     """Raises PeerFailed when it can't be started or doesn't end; one that ends badly may have written its report."""
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # ours is of another Python
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, env={**os.environ, **more})
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT_S, env={**own, **more})
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PeerFailed(str(error)) from error
     words = [line for line in f"{done.stdout}\n{done.stderr}".splitlines() if "error" in line.lower()]
