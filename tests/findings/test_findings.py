@@ -101,7 +101,7 @@ def test_gpu_rules(change: dict[str, Any], expected: str, word: str) -> None:
     ("change", "expected", "word"),
     [
         ({"cuda_graph": False}, "graphs:off", "1 running"),
-        ({"running": 40}, "graphs:outside", "captured up to 32"),
+        ({"running": 40}, "graphs:outside", "batch 40 > 32 captured"),
         ({"kv_usage": 0.97}, "kv-full", "97 %"),
         ({"status": "hung", "status_message": "no answer for 5 s"}, "server-state", "no answer for 5 s"),
         ({"status": "down", "status_message": "connection refused"}, "server-state", ":30000: connection refused"),
@@ -258,3 +258,20 @@ def test_whose_gpus() -> None:
 
 def test_rule_ids_are_unique() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+def test_eager_decode_passes_are_seen_though_the_batch_would_fit() -> None:
+    def at(t: int, eager: float, graph: float, **changes: Any) -> Sample:
+        counters = Counters(eager_decode_passes=eager, graph_decode_passes=graph)
+        server = msgspec.structs.replace(SERVER, counters=counters, **changes)
+        reading = ServerReading(servers=(server,), current=server.endpoint)
+        return Sample(source="server", t_ns=t * SECOND_NS, seq=t, reading=reading)
+
+    def found(*samples: Sample) -> list[str]:
+        return [finding.evidence for finding in evaluate(fold_all(HEADER, samples)) if finding.id == "graphs:eager"]
+
+    assert found(at(0, 100, 1000), at(1, 140, 1060)) == ["40 of 100 decode passes lately"]
+    assert found(at(0, 100, 1000), at(1, 100, 1060)) == [], "those of the warm-up are long gone"
+    assert found(at(0, 100, 1000), at(1, 101, 1099)) == [], "one in a hundred is a batch in transition"
+    assert found(at(0, 100, 1000), at(1, 3, 10)) == [], "it started anew"
+    assert found(at(0, 100, 1000, cuda_graph=False), at(1, 140, 1060, cuda_graph=False)) == [], "off says it already"

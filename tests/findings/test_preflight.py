@@ -11,7 +11,7 @@ from decodetop.core.sample import Sample
 from decodetop.core.state import State, fold_all
 from decodetop.findings.preflight import NOT_TRIED, preflight
 from decodetop.gpu.reading import Gpu, GpuReading
-from decodetop.server.reading import Counters, Server, ServerProcess
+from decodetop.server.reading import Counters, Generation, Server, ServerProcess
 from support.probes import HEADER
 
 SERVER = Server(
@@ -68,6 +68,9 @@ def test_a_server_that_is_ready() -> None:
         ({"status": "needs_key", "served_name": None}, "model", "unknown"),
         ({"unit": None, "reasons": {"unit": "started by hand, by no unit"}}, "unit", "unknown"),
         ({"counters": None, "reasons": {"counters": "started without --enable-metrics"}}, "figures", "unknown"),
+        ({"figures_from": "log", "log": "/var/log/a", "counters": None}, "figures", "ok"),
+        ({"generation": Generation(t_ns=0, took_ms=41.7)}, "generates", "ok"),
+        ({"generation": Generation(t_ns=0, error="it answered 500: no")}, "generates", "bad"),
         ({"root_pid": None, "reasons": {"root_pid": "it runs on another host"}}, "process", "unknown"),
     ],
 )

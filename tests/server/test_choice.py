@@ -12,9 +12,9 @@ from decodetop.core.sample import Header, Notice
 from decodetop.core.state import State
 from decodetop.errors import RequestError
 from decodetop.server.probe import ServerControl, ServerProbe
-from decodetop.server.reading import ChooseServer, ServerReading
+from decodetop.server.reading import ChooseServer, ServerReading, TryGeneration
 from support.clock import ManualClock
-from support.engine_replay import EngineReplay, recorded
+from support.engine_replay import EngineReplay, Reply, recorded
 from support.fake_proc import FakeProc
 
 Make = Callable[..., ServerProbe]
@@ -107,3 +107,25 @@ async def test_a_snapshot_of_any_endpoint(make_probe: Make, clock: ManualClock) 
         assert (await strange.read()).servers == ()
     gone = await strange.snapshot(replay.endpoint)
     assert (gone.status, gone.counters) == ("down", None)
+
+
+async def test_one_generation_on_demand(make_probe: Make, clock: ManualClock) -> None:
+    answers = recorded("vllm_tp1_graph", "idle")
+    answers["/v1/completions"] = Reply(200, b"{}")
+    async with EngineReplay(answers) as replay:
+        replay.may_post = frozenset({"/v1/completions"})
+        probe = make_probe(replay.endpoint)
+        control = ServerControl(probe)
+        (server,) = (await probe.read()).servers
+        assert server.generation is None
+        await probe.generate(replay.endpoint)
+        (server,) = (await probe.read()).servers
+        assert server.generation is not None and server.generation.error is None
+        replay.answers.pop("/v1/completions")
+        await clock.advance(1.0)
+        await probe.generate(replay.endpoint)
+        (server,) = (await probe.read()).servers
+        assert server.generation is not None and "answered 404" in (server.generation.error or "")
+        with pytest.raises(RequestError, match="no server"):
+            await probe.generate("http://127.0.0.1:1")
+    assert TryGeneration in control.commands and TryGeneration.touches, "--readonly refuses it"

@@ -64,7 +64,7 @@ async def test_a_journal_is_followed_and_its_child_ends_with_us(
     await journal.close()
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
-    assert asked(tmp_path) == ["journalctl -u sglang.service -o cat --no-pager -q -f -n 0"]
+    assert asked(tmp_path) == ["journalctl -u sglang.service -o cat --no-pager -f -n 0"]
 
 
 async def test_what_a_journal_pours_out_is_bounded(command: Command, clock: ManualClock, tmp_path: Path) -> None:
@@ -90,12 +90,58 @@ async def test_a_journal_that_ended_is_followed_again_later(
     assert journal._reader is not None
     await journal._reader
     assert await journal.grown() == ""
+    assert journal.trouble == "journalctl ended by itself"
     assert len(asked(tmp_path)) == 1, "not each second"
     await clock.advance(AGAIN_S)
     await journal.grown()
     assert await grown(journal) == "one\n"
-    assert asked(tmp_path) == 2 * ["journalctl --user -u vllm.service -o cat --no-pager -q -f -n 0"]
+    assert asked(tmp_path) == 2 * ["journalctl --user -u vllm.service -o cat --no-pager -f -n 0"]
     await journal.close()
+
+
+FORBIDDEN = "No journal files were opened due to insufficient permissions."
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (f"echo '{FORBIDDEN}' >&2; exit 1", FORBIDDEN),
+        ("echo 'Hint: You are not seeing messages of --api-key=planted-1' >&2; exit 1", "messages of --api-key=***"),
+        ("printf 'No \\033[31mjournal\\n' >&2; exit 1", "No [31mjournal"),
+        ("exit 1", "journalctl ended by itself"),
+    ],
+)
+async def test_a_journal_that_may_not_be_read_says_so(
+    command: Command, clock: ManualClock, body: str, why: str
+) -> None:
+    command("journalctl", body)
+    journal = Journal(UNIT, 0, clock)
+    assert await journal.grown() == ""
+    assert journal._reader is not None
+    await journal._reader
+    assert await journal.grown() == "" and journal.trouble is not None and why in journal.trouble
+    if "ended" not in why:
+        assert await journal.head() == "" and why in journal.trouble
+    await journal.close()
+
+
+async def test_a_box_without_journalctl_says_so(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    journal = Journal(UNIT, 0, clock)
+    assert await journal.grown() == "" and journal.trouble == "journalctl can't be run here"
+    assert await journal.head() == "" and "is not here or did not answer within 5 s" in journal.trouble
+    await journal.close()
+
+
+async def test_the_pane_s_reasons_name_the_journal(command: Command, make_probe: Make) -> None:
+    command("journalctl", f"echo '{FORBIDDEN}' >&2; exit 1")
+    command("systemctl", "echo active")
+    async with EngineReplay(recorded("sglang_tp1_graph")) as replay:
+        probe = make_probe(discover=True, proc=box(replay.port, "0::/system.slice/sglang.service\n"))
+        seen = await until(probe, lambda server: FORBIDDEN in server.reasons.get("running", ""))
+        assert seen.reasons["running"] == f"started without --enable-metrics; its log can't be read: {FORBIDDEN}"
+        seen = await until(probe, lambda server: server.log is None and "log" in server.reasons)
+        assert seen.reasons["log"] == f"the journal of sglang.service: {FORBIDDEN}"
 
 
 async def test_the_beginning_of_a_journal_is_that_of_this_start(
@@ -104,7 +150,7 @@ async def test_the_beginning_of_a_journal_is_that_of_this_start(
     command("journalctl", "echo started")
     journal = Journal(UNIT, 1_700_000_000.5, clock)
     assert await journal.head() == "started\n"
-    assert asked(tmp_path) == ["journalctl -u sglang.service -o cat --no-pager -q --since @1700000000"]
+    assert asked(tmp_path) == ["journalctl -u sglang.service -o cat --no-pager --since @1700000000"]
     command("journalctl", "exec sleep 600")
     late = asyncio.ensure_future(journal.head())
     while len(asked(tmp_path)) < 2:
@@ -168,7 +214,7 @@ async def test_sglang_in_a_unit_is_read_by_its_journal(
         probe = make_probe(discover=True, proc=box(replay.port, "0::/system.slice/sglang.service\n"))
         seen = await until(probe, lambda server: server.running is not None and server.unit_state is not None)
         assert (seen.unit, seen.unit_state, seen.running, seen.generated_tok_s) == ("sglang.service", "active", 2, 99.5)
-        assert "journalctl -u sglang.service -o cat --no-pager -q -f -n 0" in asked(tmp_path)
+        assert "journalctl -u sglang.service -o cat --no-pager -f -n 0" in asked(tmp_path)
         await clock.advance(16.0)
         assert (await until(probe, lambda server: server.running is None)).status == "up"
 

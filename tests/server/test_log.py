@@ -14,6 +14,8 @@ from decodetop.server.engines.vllm import facts_of, started
 from decodetop.server.log import DecodeLine, DecodeLog, StartUp, start_up
 from decodetop.server.logfile import GROWN_BYTES, LogFile
 from decodetop.server.probe import ServerProbe
+from decodetop.server.reading import ServerReading
+from decodetop.server.text import lines
 from support.clock import ManualClock
 from support.engine_replay import EngineReplay, read, recorded
 from support.fake_proc import FakeProc
@@ -230,10 +232,13 @@ async def test_sglang_without_metrics_is_read_by_its_log(make_probe: Make, clock
         await clock.advance(1.0)
         (server,) = (await probe.read()).servers
         assert (server.running, server.queued, server.kv_usage, server.generated_tok_s) == (2, 1, 0.01, 99.5)
+        assert (server.figures_from, server.log) == ("log", str(path))
+        said = lines(ServerReading(servers=(server,)))
+        assert any("from its log" in line and str(path) in line for line in said)
         assert server.itl is None and "its log does not say" in server.reasons["itl"]
         await clock.advance(16.0)
         (server,) = (await probe.read()).servers
-    assert (server.running, server.generated_tok_s) == (None, None)
+    assert (server.running, server.generated_tok_s, server.figures_from) == (None, None, None)
     assert "planted" not in repr(server)
 
 
@@ -245,6 +250,16 @@ async def test_vllm_s_log_tells_what_its_http_does_not(make_probe: Make, tmp_pat
         (server,) = (await probe.read()).servers
     assert (server.attention_backend, server.cuda_graph, server.cuda_graph_max_batch) == ("FLASH_ATTN", True, 64)
     assert (server.weights_dtype, "cuda_graph" in server.reasons) == ("bf16", False)
+    assert (server.figures_from, server.log) == ("metrics", str(path))
+
+
+async def test_a_start_up_log_that_can_t_be_read_is_the_reason(make_probe: Make, tmp_path: Path) -> None:
+    async with EngineReplay(recorded("vllm_tp1_graph", "loaded")) as replay:
+        probe = make_probe(discover=True, proc=box(replay.port, tmp_path / "gone.log", "vllm", "serve", "m"))
+        (server,) = (await probe.read()).servers
+    why = "its log can't be read: no such file or directory"
+    assert server.reasons["attention_backend"].endswith(why) and server.reasons["cuda_graph"].endswith(why)
+    assert server.reasons["log"] == f"{tmp_path / 'gone.log'}: no such file or directory"
 
 
 async def test_vllm_without_metrics_is_read_by_the_log_that_was_named(

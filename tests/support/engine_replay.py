@@ -59,6 +59,7 @@ class EngineReplay:
     def __init__(self, answers: Answers, port: int = 0) -> None:
         self.answers = answers
         self.port = port
+        self.may_post: frozenset[str] = frozenset()
         self.paths: list[str] = []
         self.headers: list[dict[str, str]] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -97,9 +98,11 @@ class EngineReplay:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
         request, *lines = head.split("\r\n")
         method, path, _ = request.split(" ")
-        assert method == "GET"
         self.paths.append(path)
         self.headers.append({name.lower(): value for name, _, value in (line.partition(": ") for line in lines)})
+        assert method == "GET" or path in self.may_post
+        if method == "POST":
+            await reader.readexactly(int(self.headers[-1]["content-length"]))
         reply = self.answers.get(path, NOT_FOUND)
         if reply.hang:
             await asyncio.Event().wait()

@@ -279,6 +279,15 @@ _WORK = (
         server.choose,
         replay.live(server.any_server),
     ),
+    Action(
+        "try-generation",
+        ("C",),
+        "check server",
+        "does it generate? One token (asks)",
+        "server",
+        server.try_generation,
+        replay.live(server.can_try),
+    ),
 )
 
 _RECORD = (

@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+import msgspec
+
 from decodetop.cli.common import complain, print_json, print_lines
 from decodetop.config import Settings, api_key
 from decodetop.core.clock import SystemClock
 from decodetop.core.engine import Engine, Probe
 from decodetop.core.state import State
 from decodetop.errors import UsageError
-from decodetop.findings.preflight import Check, lines, preflight
+from decodetop.findings.preflight import lines, preflight
 from decodetop.flows.session import new_header, watch
 from decodetop.gpu.probe import GpuProbe
 from decodetop.server import text
-from decodetop.server.generate import one_token
+from decodetop.server.generate import generation
 from decodetop.server.probe import ServerProbe
 from decodetop.server.reading import Server, ServerReading
 
@@ -56,8 +58,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 async def _preflight(settings: Settings, *, generate: bool, as_json: bool) -> int:
     """1 when a check is bad, or no server was found."""
     clock = SystemClock()
-    key = api_key(settings)
-    server_probe = ServerProbe(clock, endpoints=settings.endpoints, api_key=key, log=settings.server_log)
+    server_probe = ServerProbe(clock, endpoints=settings.endpoints, api_key=api_key(settings), log=settings.server_log)
     probes: list[Probe] = [server_probe, GpuProbe(clock)]
     state = await watch(Engine(new_header(clock), clock, probes), clock, LOOK_S, ready=_both_seen)
     reading = state.last("server", ServerReading)
@@ -65,14 +66,10 @@ async def _preflight(settings: Settings, *, generate: bool, as_json: bool) -> in
     if not server:
         complain("no inference server was found", "start one, or name it: --endpoint http://127.0.0.1:30000")
         return 1
-    tried = None
-    named = server.endpoint in settings.endpoints
     if generate:
-        model = server.served_name or server.model or ""
-        seen = await one_token(server.endpoint, model, key if named else None, clock)
-        detail = seen.error if seen.took_ms is None else f"one token in {seen.took_ms:.0f} ms"
-        tried = Check(name="generates", verdict="bad" if seen.took_ms is None else "ok", detail=detail)
-    checks = preflight(state, server, tried)
+        key = api_key(settings) if server.endpoint in settings.endpoints else None
+        server = msgspec.structs.replace(server, generation=await generation(server, key, clock))
+    checks = preflight(state, server)
     if as_json:
         print_json({"schema": SCHEMA, "endpoint": server.endpoint, "checks": checks})
     else:

@@ -10,15 +10,16 @@ from typing import Literal
 
 import msgspec
 
+from decodetop.core.clock import SECOND_NS
 from decodetop.core.state import State
-from decodetop.core.words import UNKNOWN, gib, percent
+from decodetop.core.words import UNKNOWN, duration, gib, percent
 from decodetop.findings.owners import gpus_of
 from decodetop.findings.rules import MEMORY_FREE_SHARE
 from decodetop.gpu.reading import Gpu, GpuReading
 from decodetop.server.reading import ENGINE_NAMES, Server
 
 Verdict = Literal["ok", "bad", "unknown"]
-NOT_TRIED = "not tried: decodetop server --preflight --generate"
+NOT_TRIED = "not tried: C, or decodetop server --preflight --generate"
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,15 +30,15 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-def preflight(state: State, server: Server, generated: Check | None = None) -> tuple[Check, ...]:
-    """`generated`: what trying one generation gave; None = nobody asked for it."""
+def preflight(state: State, server: Server) -> tuple[Check, ...]:
+    """In the order in which one check rests on those before it."""
     return (
         _process(server),
         _unit(server),
         _port(server),
         _identity(server),
         _model(server),
-        generated or Check(name="generates", verdict="unknown", detail=NOT_TRIED),
+        _generates(state, server),
         _figures(server),
         *_headroom(server, state.last("gpu", GpuReading)),
     )
@@ -84,7 +85,19 @@ def _model(server: Server) -> Check:
     return _check("model", named is not None if server.status == "up" else None, named or "none listed")
 
 
+def _generates(state: State, server: Server) -> Check:
+    seen = server.generation
+    if seen is None:
+        return _check("generates", None, NOT_TRIED)
+    if seen.took_ms is None:
+        return _check("generates", False, seen.error or "it failed")
+    ago_s = (state.now_ns - seen.t_ns) / SECOND_NS
+    return _check("generates", True, f"one token in {seen.took_ms:.0f} ms, {duration(max(ago_s, 0.0))} ago")
+
+
 def _figures(server: Server) -> Check:
+    if server.figures_from == "log":
+        return _check("figures", True, f"no counters; from its log, {server.log or 'somewhere'}")
     if server.counters is None:
         return _check("figures", None, server.reasons.get("counters", "no counters"))
     took = "" if server.scrape_ms is None else f", read in {server.scrape_ms:.0f} ms"

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from decodetop.core.sample import Reading
 from decodetop.core.words import number_plain
 from decodetop.findings import strain
+from decodetop.findings.graphs import graphs_missed
 from decodetop.findings.owners import foreign_processes, gpus_of
 from decodetop.findings.seen import STEADY_SAMPLES, Hit, Seen
 from decodetop.gpu.judgement import complaints
@@ -158,17 +159,6 @@ def _server_state(seen: Seen) -> Iterator[Hit]:
         yield Hit("", f"the server is {server.status}", f"{server.endpoint}{why}")
 
 
-def _graphs(seen: Seen) -> Iterator[Hit]:
-    server = seen.server
-    if server is None or server.status != "up" or not server.running:
-        return
-    if server.cuda_graph is False:
-        yield Hit("off", "CUDA graphs are off", f"{server.running} running; every kernel is launched by the CPU")
-    elif server.cuda_graph_max_batch is not None and server.running > server.cuda_graph_max_batch:
-        evidence = f"{server.running} running, captured up to {server.cuda_graph_max_batch}"
-        yield Hit("outside", "the batch is outside the captured graphs", evidence)
-
-
 def _kv_full(seen: Seen) -> Iterator[Hit]:
     server = seen.server
     if server is not None and server.kv_usage is not None and server.kv_usage >= KV_FULL:
@@ -224,7 +214,7 @@ RULES: tuple[Rule, ...] = (
     Rule("pcie-slower", "gpu", "suspect", _pcie),
     Rule("clock-low", "gpu", "suspect", _clock_low),
     Rule("foreign-process", "gpu", "suspect", _foreign),
-    Rule("graphs", "server", "suspect", _graphs),
+    Rule("graphs", "server", "suspect", graphs_missed),
     Rule("kv-full", "server", "suspect", _kv_full),
     Rule("thrown-away", "server", "suspect", strain.thrown_away),
     Rule("scheduler-bound", "gpu", "suspect", _scheduler),

@@ -24,6 +24,7 @@ _LIVE = (
     "itl",
     "accept_length",
     "counters",
+    "figures_from",
     "scrape_ms",
 )
 _GAUGES = ("running", "queued", "retracted", "kv_usage")
@@ -61,6 +62,13 @@ def placed(
     )
 
 
+def logged(server: Server, where: str | None, trouble: str | None) -> Server:
+    """Where its log is, or why it can't be read."""
+    if trouble is None:
+        return msgspec.structs.replace(server, log=where)
+    return _reasoned(server, {"log": trouble if where is None else f"{where}: {trouble}"})
+
+
 def with_facts(server: Server, facts: Facts, found: Found | None, telling: tuple[str, ...]) -> Server:
     """The settings' half. The command line is what was requested; without it, what the server says it was."""
     requested = found.flags if found is not None else facts.requested
@@ -96,6 +104,7 @@ def with_look(server: Server, look: Look, rates: Rates | None, scrape_ms: float)
         itl=seen.itl,
         accept_length=accept,
         counters=look.counters,
+        figures_from="log" if look.from_log else "metrics" if look.counters or look.running is not None else None,
         scrape_ms=scrape_ms,
         started_wall_ns=server.started_wall_ns or _started_ns(look),
         **gauges,

@@ -9,6 +9,7 @@ import httpx
 
 from decodetop.core.clock import SECOND_NS, Clock
 from decodetop.server.client import base_url, root_words
+from decodetop.server.reading import Generation, Server
 from decodetop.server.redact import redact_text
 
 GENERATE_S = 30.0
@@ -19,6 +20,13 @@ class Generated(NamedTuple):
 
     took_ms: float | None
     error: str = ""
+
+
+async def generation(server: Server, key: str | None, clock: Clock) -> Generation:
+    """What came of asking this server for one token, now."""
+    seen = await one_token(server.endpoint, server.served_name or server.model or "", key, clock)
+    error = None if seen.took_ms is not None else seen.error or "it did not answer"
+    return Generation(t_ns=clock.now_ns(), took_ms=seen.took_ms, error=error)
 
 
 async def one_token(endpoint: str, model: str, key: str | None, clock: Clock) -> Generated:

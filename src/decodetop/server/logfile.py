@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -17,7 +18,15 @@ FILE_S = 1.0
 
 
 class ServerLog(Protocol):
-    """Neither call raises: what can't be read says nothing, and the server is not kept waiting for it."""
+    """Neither call raises: what can't be read says nothing but `trouble`, and the server is not kept waiting for it."""
+
+    @property
+    def where(self) -> str:
+        """A path, or whose journal."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last call could read nothing; None when it could."""
 
     async def head(self) -> str:
         """The first `HEAD_BYTES` of what the server wrote."""
@@ -55,21 +64,39 @@ class FileLog:
     """A `LogFile` read on a thread."""
 
     def __init__(self, path: Path, clock: Clock, thread: CallThread) -> None:
+        self.where = _name(path)
+        self.trouble: str | None = None
         self._file = LogFile(path)
         self._clock = clock
         self._thread = thread
 
     async def head(self) -> str:
-        try:
-            return await within(self._clock, FILE_S, self._thread.call(self._file.head))
-        except (Late, OSError):
-            return ""
+        return await self._read(self._file.head)
 
     async def grown(self) -> str:
+        return await self._read(self._file.grown)
+
+    async def _read(self, read: Callable[[], str]) -> str:
         try:
-            return await within(self._clock, FILE_S, self._thread.call(self._file.grown))
-        except (Late, OSError):
-            return ""
+            text = await within(self._clock, FILE_S, self._thread.call(read))
+        except Late:
+            self.trouble = f"no answer from its disk within {FILE_S:g} s"
+        except OSError as error:
+            self.trouble = (error.strerror or str(error)).lower()
+        else:
+            self.trouble = None
+            return text
+        return ""
 
     async def close(self) -> None:
         """Nothing is held open."""
+
+
+def _name(path: Path) -> str:
+    """Of a process's open file, what the kernel says it is."""
+    if path.parts[:2] != ("/", "proc"):
+        return str(path)
+    try:
+        return str(path.readlink())
+    except OSError:
+        return str(path)

@@ -17,7 +17,7 @@ from decodetop.errors import RequestError
 from decodetop.server.client import host_port
 from decodetop.server.discover import Proc, Scan, is_local, scan
 from decodetop.server.processes import PORTS
-from decodetop.server.reading import ChooseServer, Server, ServerReading
+from decodetop.server.reading import ChooseServer, Server, ServerReading, TryGeneration
 from decodetop.server.watch import Watch
 
 SCAN_S = 10.0
@@ -91,10 +91,18 @@ class ServerProbe:
 
     def choose(self, endpoint: str) -> None:
         """Make it the current server, until another is chosen. Raises RequestError for one that is not listed."""
+        self._listed(endpoint)
+        self._chosen = endpoint
+
+    async def generate(self, endpoint: str) -> None:
+        """Let it generate one token. Raises RequestError for one that is not listed."""
+        self._listed(endpoint)
+        await self._watches[endpoint].generate()
+
+    def _listed(self, endpoint: str) -> None:
         if endpoint not in self._watches:
             known = ", ".join(self._watches) or "none"
             raise RequestError(f"no server {endpoint} is watched", f"known: {known}")
-        self._chosen = endpoint
 
     async def snapshot(self, endpoint: str) -> Server:
         """One server as it is now: identity, settings and counters, asked anew. Its `status` says if it answered."""
@@ -257,10 +265,10 @@ async def _shielded(task: asyncio.Task[None]) -> None:
 
 
 class ServerControl:
-    """Takes the command that chooses the current server."""
+    """Takes the commands that choose the current server and let one generate a token."""
 
     source = "server"
-    commands: tuple[type[Command], ...] = (ChooseServer,)
+    commands: tuple[type[Command], ...] = (ChooseServer, TryGeneration)
 
     def __init__(self, probe: ServerProbe) -> None:
         self._probe = probe
@@ -272,4 +280,6 @@ class ServerControl:
         """Raises RequestError for a server that is not watched."""
         if isinstance(command, ChooseServer):
             self._probe.choose(command.endpoint)
-            context.submit(Refresh(source=self.source))
+        elif isinstance(command, TryGeneration):
+            await self._probe.generate(command.endpoint)
+        context.submit(Refresh(source=self.source))

@@ -76,6 +76,14 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     preemptions: float | None = None
 
 
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of asking for one token at `t_ns` (session time): the time it took, or why it failed."""
+
+    t_ns: int
+    took_ms: float | None = None
+    error: str | None = None
+
+
 class Server(msgspec.Struct, frozen=True, kw_only=True):
     """One inference server, by endpoint. None = not known, and `reasons[field]` says why.
 
@@ -83,7 +91,9 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     None without a reason: `speculative_algorithm` = off, `quantization` = none, `retracted` = the engine has no such.
     `retracted`: requests that had begun and were put off for want of KV (SGLang).
     `kv_usage` is 0..1 of `kv_capacity_tokens`; `kv_pool_bytes` is what they take on each GPU. `unit_state` is
-    systemd's word (`active`, `failed`, ...). `local` = it runs on this box, so this box's GPUs are its own.
+    systemd's word (`active`, `failed`, ...). `figures_from`: what the live half is read from; a log's are those of
+    its newest line, up to 15 s old. `log` is where it is. `generation` is tried on demand only. `local` = it runs
+    on this box, so this box's GPUs are its own.
     """
 
     endpoint: str
@@ -134,6 +144,9 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     itl: Latency | None = None
     accept_length: float | None = None
     counters: Counters | None = None
+    figures_from: Literal["metrics", "log"] | None = None
+    log: str | None = None
+    generation: Generation | None = None
     scrape_ms: float | None = None
     reasons: dict[str, str] = {}
 
@@ -158,6 +171,15 @@ def is_simulated(reading: ServerReading | None) -> bool:
     """Whether the server that is meant is a simulated one, on whatever box it is seen from."""
     current = None if reading is None else reading.current_server
     return current is not None and (current.version or "").endswith(SIMULATED)
+
+
+class TryGeneration(Command, frozen=True, kw_only=True):
+    """Let `endpoint` generate one token: does it work?"""
+
+    touches = True
+    title = "let the server generate a token"
+
+    endpoint: str
 
 
 class ChooseServer(Command, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from decodetop.core.outside import escape, fenced
 from decodetop.core.words import UNKNOWN, compact, number, number_plain, percent, rate, significant
+from decodetop.server.graphs import fit, words
 from decodetop.server.reading import ENGINE_NAMES, Flag, Latency, Server, ServerReading
 
 STATUS_WORDS = {
@@ -89,17 +90,23 @@ def gpus(server: Server) -> str:
 
 
 def graphs(server: Server) -> str:
-    """`on, up to batch 32`, `OFF (--disable-cuda-graph)`, `on, but batch 40 > 32 captured`."""
+    """`on, batch 33 padded to 40`, `on, but batch 41 > 40 captured`, `on, up to batch 32`, `OFF (--enforce-eager)`."""
     if server.cuda_graph is None:
         return UNKNOWN
     if not server.cuda_graph:
         typed = {flag.name for flag in server.flags if flag.requested == "true"}
         asked = next((flag for flag in _GRAPHS_OFF if flag in typed), None)
         return f"OFF (--{asked.replace('_', '-')})" if asked else "OFF"
+    found = fit(server)
+    if found is not None and (found.outside or found.padded_to is not None):
+        return f"on, {'but ' if found.outside else ''}{words(found)}"
     most = server.cuda_graph_max_batch
-    if most is not None and server.running is not None and server.running > most:
-        return f"on, but batch {server.running} > {most} captured"
     return "on" if most is None else f"on, up to batch {most}"
+
+
+def figures(server: Server) -> str:
+    """`from its log (/var/log/sglang.log)`; empty where they come from the server itself, as they should."""
+    return f"from its log ({server.log or UNKNOWN}), the newest line" if server.figures_from == "log" else ""
 
 
 _GRAPHS_OFF = ("disable_cuda_graph", "disable_decode_cuda_graph", "enforce_eager")
@@ -202,6 +209,7 @@ def _facts(server: Server) -> Iterable[tuple[str, str]]:
     yield "model", server.model or UNKNOWN
     if server.running is not None or server.queued is not None:
         yield "running", f"{number_plain(server.running)}, queued {number_plain(server.queued)}"
+    yield "figures", figures(server)
     yield "decode", f"{rate(server.generated_tok_s)} tok/s" if server.generated_tok_s is not None else UNKNOWN
     yield "prefill", f"{rate(server.prompt_tok_s)} tok/s" if server.prompt_tok_s is not None else UNKNOWN
     for word, seen in (("ITL", server.itl), ("TTFT", server.ttft)):

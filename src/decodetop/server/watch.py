@@ -13,17 +13,19 @@ import msgspec
 from decodetop.core.clock import SECOND_NS, Clock, Late, within
 from decodetop.core.thread import CallThread
 from decodetop.server.client import NoAnswer, SafeClient
-from decodetop.server.compose import NOT_ASKED, explained, failed, placed, with_facts, with_look
+from decodetop.server.compose import NOT_ASKED, explained, failed, logged, placed, with_facts, with_look
 from decodetop.server.discover import Found
 from decodetop.server.engines import sglang, vllm
 from decodetop.server.engines.adapter import Adapter, Facts, Look, look_by_log, unlearnt
 from decodetop.server.engines.identify import NeedsKey, adapter_of, identify
-from decodetop.server.journal import Journal, Unit, unit_state
-from decodetop.server.log import DecodeLog, start_up
-from decodetop.server.logfile import FILE_S, FileLog, ServerLog
+from decodetop.server.followed import FollowedLog
+from decodetop.server.generate import generation
+from decodetop.server.journal import Unit, unit_state
+from decodetop.server.log import start_up
+from decodetop.server.logfile import FILE_S
 from decodetop.server.modelfile import completed, declared
 from decodetop.server.rates import History, Tally
-from decodetop.server.reading import Engine, Server
+from decodetop.server.reading import Engine, Generation, Server
 
 T = TypeVar("T")
 
@@ -78,14 +80,13 @@ class Watch:
         self._key_due_ns = 0
         self._wants_key: NeedsKey | None = None
         self._history = History()
-        self._named_log = None if log is None else FileLog(log, clock, thread)
-        self._log: ServerLog | None = self._named_log
-        self._decode_log = DecodeLog()
+        self._log = FollowedLog(clock, thread, log)
         self._unit: Unit | None = None
         self._unit_task: asyncio.Task[tuple[str | None, str]] | None = None
         self._unit_due_ns = 0
         self._unit_said: tuple[str | None, str] = None, NOT_ASKED
-        self._retired: list[ServerLog] = []
+        self._key = api_key if explicit else None
+        self._generation: Generation | None = None
 
     def place(self, found: Found | None, local: bool) -> None:
         """What the last look at the box said. Another process at this address is another server."""
@@ -104,25 +105,15 @@ class Watch:
             self._follow_log(found)
 
     def _follow_log(self, found: Found) -> None:
-        """The file that was named, else its standard output, else its unit's journal."""
-        if self._log is not None and self._log is not self._named_log:
-            self._retired.append(self._log)
-        self._decode_log = DecodeLog()
         unit = None if found.unit is None else Unit(name=found.unit, of_user=found.unit_of_user)
         if unit != self._unit:
             self._unit, self._unit_due_ns, self._unit_said = unit, 0, (None, NOT_ASKED)
-        if self._named_log is not None:
-            self._log = self._named_log
-        elif found.log is not None:
-            self._log = FileLog(found.log, self._clock, self._thread)
-        else:
-            self._log = None if unit is None else Journal(unit, found.started_wall_ns / SECOND_NS, self._clock)
+        self._log.follow(found, unit)
 
     async def poll(self) -> None:
         async with self._lock:
             self._ask_unit()
-            while self._retired:
-                await self._retired.pop().close()
+            await self._log.let_go()
             try:
                 await self._poll()
             except NoAnswer as no:
@@ -136,9 +127,7 @@ class Watch:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for log in (*self._retired, self._log):
-            if log is not None:
-                await log.close()
+        await self._log.close()
         await self._client.close()
 
     async def _poll(self) -> None:
@@ -167,11 +156,9 @@ class Watch:
         else:
             if without is None or (look.counters is not None and look.running is not None):
                 return look
-        if self._log is not None:
-            self._decode_log.feed(await self._log.grown(), self._clock.now_ns())
-            line = self._decode_log.at(self._clock.now_ns())
-            if line is not None or (refused is None and look.counters is None):
-                return look_by_log(line, without)
+        line = await self._log.line()
+        if line is not None or (refused is None and look.counters is None):
+            return look_by_log(line, without, self._log.trouble)
         if refused is not None:
             raise refused
         return look
@@ -227,9 +214,11 @@ class Watch:
 
     async def _completed(self, adapter: Adapter, facts: Facts, found: Found) -> Facts:
         """With what the box's files say: vLLM's start-up log, and the model's own configuration."""
-        if adapter.engine == "vllm" and self._log is not None:
+        if adapter.engine == "vllm":
             pids = [process.pid for process in found.processes]
             facts = vllm.started(facts, start_up(await self._log.head(), pids))
+            if self._log.trouble is not None:
+                facts = vllm.unread(facts, self._log.trouble)
         model = facts.model
         seen = None if model is None else await self._read(lambda: declared(model))
         return facts if seen is None else completed(facts, seen)
@@ -297,6 +286,8 @@ class Watch:
         if self._wants_key is not None and engine == "unknown":
             engine = self._wants_key.engine
         server = placed(self.endpoint, engine, self._local, self.found, self._unit_said)
+        server = logged(server, self._log.where, self._log.trouble)
+        server = msgspec.structs.replace(server, generation=self._generation)
         telling = () if self._adapter is None else self._adapter.telling
         facts = self._facts if self._wants_key is None else self._asked(engine)
         return with_facts(server, facts, self.found, telling)
@@ -307,8 +298,14 @@ class Watch:
         told = BY_COMMAND_LINE[engine](self.found.flags)
         return msgspec.structs.replace(told, reasons=BEHIND_KEY.reasons | told.reasons, complete=False)
 
+    async def generate(self) -> None:
+        """Ask for one token; what came of it stands in `server` until another process answers here."""
+        self._generation = await generation(self.server, self._key, self._clock)
+        self.server = msgspec.structs.replace(self.server, generation=self._generation)
+
     def _forget(self) -> None:
         """The next to answer here may be another server."""
+        self._generation = None
         self._adapter = None
         self._wants_key = None
         self._facts = UNLEARNT

@@ -23,6 +23,8 @@ def enter(face: Face) -> None:
         floor.take(face)
     elif name == "steps" and _no_capture(face):
         steps.open_trace(face)
+    elif row == "check:generates" and server.can_try(face) is None:
+        server.try_generation(face)
     elif name == "server" and _other_server(face, row):
         server.become(face, row.removeprefix("server:"))
     elif name == "steps" and face.zoomed and steps.enter(face, row):

@@ -43,6 +43,8 @@ def draw(page: Page, state: State, reading: ServerReading, server: Server, view:
     page.extend(columns([_live(server), _latency(server), _settings(state, server)], view.width))
     page.add(INDENT, Span("graphs ", "dim"), _serverlines.graphs(server))
     page.add(INDENT, Span("speculation ", "dim"), Span(text.speculation(server)))
+    if server.figures_from == "log":
+        page.add(INDENT, Span("figures ", "dim"), Span(text.figures(server), "warn"))
     page.add(*_serverlines.past_line(state, server, view.width))
     _preflight(page, state, server)
     _flags(page, server, view)
@@ -57,7 +59,11 @@ def _preflight(page: Page, state: State, server: Server) -> None:
     for check in preflight(state, server):
         word = words.UNKNOWN if check.verdict == "unknown" else check.verdict
         page.add(
-            INDENT, Span(f"{word:<5}", styles[check.verdict]), Span(f"{check.name:<14}"), Span(check.detail, "dim")
+            INDENT,
+            Span(f"{word:<5}", styles[check.verdict]),
+            Span(f"{check.name:<14}"),
+            Span(check.detail, "dim"),
+            row=f"check:{check.name}",
         )
 
 

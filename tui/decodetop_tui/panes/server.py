@@ -144,7 +144,8 @@ def _live(server: Server, width: int) -> list[list[Span]]:
     """The loud number is the decode rate; running and queued say what it means."""
     gap = 3 if width >= ROOMY else 2
     first = [spans_of(_decode(server)), spans_of(_mean("ITL", server.itl)), spans_of(_mean("TTFT", server.ttft))]
-    over = [Span(_interval(server), "dim")]
+    by_log = server.figures_from == "log"
+    over = [Span("from its log", "warn") if by_log else Span(_interval(server), "dim")]
     if len(flow([*first, over], width, gap)) == len(flow(first, width, gap)):
         first.append(over)
     capacity = server.kv_capacity_tokens

@@ -70,7 +70,7 @@ def unlearnt(why: str) -> Facts:
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What one poll saw. `basis` names the counters, so that rates never span two of them.
 
-    `tok_s` and `prompt_tok_s` are told by a log, for want of counters.
+    `tok_s` and `prompt_tok_s` are told by a log (`from_log`), for want of counters.
     `accept_gauge` is the engine's own last accept length; `itl_per_event` as in `rates.Tally`.
     `gauges_stick`: running, queued and KV use are renewed while tokens flow and keep their last value after.
     """
@@ -92,6 +92,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     speculating: bool = False
     tok_s: float | None = None
     prompt_tok_s: float | None = None
+    from_log: bool = False
     reasons: dict[str, str] = {}
 
 
@@ -99,12 +100,15 @@ _LIVE = "running queued kv_usage prefix_hit_rate generated_tok_s prompt_tok_s tt
 QUIET = "its log has no new decode line: idle, or quiet"
 
 
-def look_by_log(line: DecodeLine | None, why: str) -> Look:
-    """The live half of a server without metrics (`why`), from its log's newest decode line."""
+def look_by_log(line: DecodeLine | None, why: str, trouble: str | None = None) -> Look:
+    """The live half of a server without metrics (`why`), from its log's newest decode line; `trouble` is why the log
+    can't be read."""
     if line is None:
-        return Look(basis="none", reasons=dict.fromkeys(_LIVE.split(), f"{why}; {QUIET}"))
+        no_line = QUIET if trouble is None else f"its log can't be read: {trouble}"
+        return Look(basis="none", reasons=dict.fromkeys(_LIVE.split(), f"{why}; {no_line}"))
     return Look(
         basis="none",
+        from_log=True,
         running=line.running,
         queued=line.queued,
         kv_usage=line.kv_usage,

@@ -167,6 +167,16 @@ def started(facts: Facts, seen: StartUp) -> Facts:
     return changed
 
 
+def unread(facts: Facts, trouble: str) -> Facts:
+    """`facts` where the start-up log can't be read: what it alone tells says why it is missing."""
+    by_log = (LOG_ONLY, GRAPHS_DEFAULT)
+    reasons = {
+        field: f"{why}; its log can't be read: {trouble}" if why.endswith(by_log) else why
+        for field, why in facts.reasons.items()
+    }
+    return msgspec.structs.replace(facts, reasons=reasons)
+
+
 def cache_config(scrape: Scrape) -> Mapping[str, str]:
     """The labels of `cache_config_info`, of the first engine."""
     points = scrape.points("vllm:cache_config_info")
