@@ -41,6 +41,8 @@ class Exchange:
         self.end_ns: int | None = None
         self.status: int | None = None
         self.content_type = ""
+        self.encoding = ""
+        """Of the content, though none was asked for."""
         self.location = ""
         self.body = b""
         self.framed = False
@@ -51,7 +53,7 @@ class Exchange:
     def streaming(self) -> bool:
         """The answer is a stream as far as its head says."""
         plain = any(word in self.content_type for word in ("json", "html"))
-        return self.status is not None and 200 <= self.status < 300 and not plain
+        return self.status is not None and 200 <= self.status < 300 and not plain and not self.encoding
 
     def take(self, body: bytes, t_ns: int) -> None:
         if not self.streaming:
@@ -82,10 +84,9 @@ class Exchange:
         if self.status is None:
             return "cut", why or "the connection ended without an answer"
         if not 200 <= self.status < 300:
-            words = (
-                error_message(self.body) if self.body else (f"to {self.location}" if self.location else "no word why")
-            )
-            return "http", f"{self.status}: {words}"
+            return "http", f"{self.status}: {self._words()}"
+        if self.encoding:
+            return "protocol", f"the stream is compressed ({self.encoding}): its tokens would come in blocks"
         if not self.streaming:
             kind = self.content_type.split(";")[0] or "nothing"
             words = error_message(self.body)
@@ -96,6 +97,14 @@ class Exchange:
             return "protocol", "the answer holds no event of a stream"
         after = f"after {len(log.stamps_ns)} chunks"
         return "cut", why or f"the stream ended {after} without a finish reason or [DONE]"
+
+    def _words(self) -> str:
+        """Why there is no stream, as far as the answer says."""
+        if self.encoding and self.body:
+            return f"a compressed body ({self.encoding})"
+        if self.body:
+            return error_message(self.body)
+        return f"to {self.location}" if self.location else "no word why"
 
 
 class Inbox:
@@ -266,6 +275,9 @@ class Connection(asyncio.Protocol):
         field = name.lower()
         if field == b"content-type":
             exchange.content_type = value.decode("latin-1").lower()
+        elif field == b"content-encoding":
+            encoding = value.decode("latin-1").strip().lower()
+            exchange.encoding = "" if encoding == "identity" else encoding
         elif field == b"location":
             exchange.location = value.decode("latin-1")
         elif field in (b"content-length", b"transfer-encoding"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterator
 
 import msgspec
 
@@ -37,9 +38,13 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str | None = None
 
 
-async def negotiate(plan: Plan, aim: Target, inbox: Inbox, dialect: Dialect | None = None) -> Terms:
-    """Raises Refused when the endpoint is down, wants a key, or is no inference server of this API."""
-    talk = _Talk(plan, aim, inbox)
+async def negotiate(
+    plan: Plan, aim: Target, inbox: Inbox, indices: Iterator[int], dialect: Dialect | None = None
+) -> Terms:
+    """`indices`: those of the trials' prompts.
+
+    Raises Refused when the endpoint is down, wants a key, or is no inference server of this API."""
+    talk = _Talk(plan, aim, inbox, indices)
     try:
         await talk.open()
         if plan.api in ("completions", "chat") and plan.model is None:
@@ -56,12 +61,12 @@ async def negotiate(plan: Plan, aim: Target, inbox: Inbox, dialect: Dialect | No
 
 
 class _Talk:
-    def __init__(self, plan: Plan, aim: Target, inbox: Inbox) -> None:
+    def __init__(self, plan: Plan, aim: Target, inbox: Inbox, indices: Iterator[int]) -> None:
         self.plan = plan
         self.model = plan.model
         self._aim = aim
         self._connection = Connection(aim.where, inbox, aim.tls)
-        self._trials = 0
+        self._indices = indices
 
     async def open(self) -> None:
         try:
@@ -121,9 +126,9 @@ class _Talk:
         return msgspec.structs.replace(dialect, words=words), exchange
 
     async def _try(self, dialect: Dialect, words: int, output_tokens: int) -> Exchange:
-        self._trials += 1
+        index = next(self._indices)
         prompts = Prompts(self.plan.seed, words)
-        prompt = prompts.ids(-self._trials) if dialect.token_ids else prompts.words(-self._trials)
+        prompt = prompts.ids(index) if dialect.token_ids else prompts.words(index)
         text = body(self.plan, self.model, dialect, prompt, min(output_tokens, self.plan.output_tokens))
         path = PATHS[self.plan.api]
         payload = head(self._aim.where, "POST", path, len(text), self._aim.key) + text
@@ -141,6 +146,8 @@ class _Talk:
             hint = "is the model's name right (--model), and does this server have this API (--api)?"
         elif exchange.status is not None and 300 <= exchange.status < 400:
             hint = "give the address it points to"
+        elif exchange.encoding:
+            hint = "a proxy on the way compresses it: give the server's own address, or have it leave streams alone"
         else:
             hint = "this is no inference server, or not its port: give its address by --endpoint"
         return Refused(kind, message, hint)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ctypes
 import gc
+import itertools
 import os
 import resource
 import signal
@@ -38,8 +39,6 @@ STEADY = 0.05
 """A warm-up round's pace that is this near the last one's ends it: two rounds at the least."""
 ROUNDS_MAX, ROUNDS_S = 6, 60.0
 """Of a warm-up that never gets steady, and after which no further round begins."""
-WARMUP_INDEX = -100
-"""Warm-up prompts count down from here, so that no measured prompt is ever in the prefix cache."""
 
 _PR_SET_PDEATHSIG = 1
 """linux/prctl.h"""
@@ -111,7 +110,8 @@ class Worker:
         self._cpu_ns = 0
         self._unfinished = 0
         self._journalled = 0
-        self._warmup_index = WARMUP_INDEX
+        self._unmeasured = itertools.count(-1 - job.first_index, -job.stride)
+        """Indices of trials and warm-up: no process of a run has one of another's, so no prompt is sent twice."""
         self._unsteady: float | None = None
 
     async def run(self, go: asyncio.Event) -> None:
@@ -128,7 +128,7 @@ class Worker:
 
     async def _prepare(self) -> None:
         plan = self.job.plan
-        terms = await negotiate(plan, self._aim, self._inbox, self.job.dialect)
+        terms = await negotiate(plan, self._aim, self._inbox, self._unmeasured, self.job.dialect)
         lines = read_lines(Path(plan.prompts_file), plan.api) if plan.prompts_file is not None else ()
         self._work = Workload(plan, terms.dialect, lines)
         load = self._load = Load(plan, self._aim, self._inbox, terms.dialect, terms.model, self._work)
@@ -160,8 +160,7 @@ class Worker:
         """`warmup_requests` of them; their records are all that `load` has then."""
         plan = self.job.plan
         load.records.clear()
-        indices = Indices(self._warmup_index, plan.warmup_requests, -1)
-        self._warmup_index -= plan.warmup_requests
+        indices = itertools.islice(self._unmeasured, plan.warmup_requests)
         await load.run(indices, min(WARMUP_TOKENS, plan.output_tokens))
 
     async def _settle(self, load: Load) -> None:
