@@ -163,7 +163,11 @@ async def test_nothing_succeeded_is_a_line_a_hint_and_json(tmp_path: Path) -> No
 
 REFUSED: dict[str, tuple[bytes, str, str]] = {
     "401": (reply("401 Unauthorized", b'{"error":"no key"}'), "401: no key", "DECODETOP_API_KEY"),
-    "a web page": (reply("200 OK", b"<html></html>", "text/html"), "not an event stream", "no inference server"),
+    "a web page": (
+        reply("200 OK", b"<html></html>", "text/html"),
+        ": the answer is text/html, not an",
+        "no inference server",
+    ),
 }
 
 

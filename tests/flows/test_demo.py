@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -185,6 +186,29 @@ def test_the_next_demo_takes_away_what_a_killed_one_left(tmp_path: Path, monkeyp
         assert not folders[0].exists() and folders[1].is_dir() and ours.is_dir()
     alive.communicate()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["decodetop-demo-of-an-older-version", "other"]
+
+
+def test_a_folder_that_was_written_into_while_it_went_goes_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load process outlives its killed demo for a moment."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    stale = tmp_path / "decodetop-demo-killed"
+    (stale / "traces").mkdir(parents=True)
+    (stale / "lock").touch()
+    remove = shutil.rmtree
+
+    def late(path: Path, ignore_errors: bool) -> None:
+        remove(path, ignore_errors=ignore_errors)
+        stale.mkdir(exist_ok=True)
+        (stale / "late").touch()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", late)
+        with demo_folder():
+            assert (stale / "late").exists()
+    with demo_folder() as ours:
+        assert [path for path in tmp_path.iterdir() if path != ours] == []
 
 
 def test_a_demo_without_a_place_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Failure
 from decodetop.core.source import RecordReading, ReplayReading
 from decodetop.findings.reading import Finding
-from decodetop.server.reading import Server
+from decodetop.server.reading import SIMULATED, Server, ServerReading
 from decodetop_tui.cells import text_of, width_of
 from decodetop_tui.headline import Situation, findings_line, footer_line, server_name, toast_line, top_line
 from support import states
@@ -49,6 +50,13 @@ def test_what_matters_most_stays_when_it_is_narrow() -> None:
     line = top(40, states.box(simulated=True), frozen=True)
     assert line.startswith("decodetop") and "SIMULATED" in line and "FROZEN" in line
     assert "0.5.15" not in line
+
+
+def test_a_simulated_server_on_a_real_box_is_said_too() -> None:
+    assert "SIMULATED" not in top()
+    server = replace(states.servers().servers[0], version=f"0.5.15{SIMULATED}")
+    shown = states.put(states.box(), {"server": ServerReading(servers=(server,), current=server.endpoint)}, 60)
+    assert "SIMULATED" in top(40, shown)
 
 
 def test_recording_replay_readonly_and_rate_are_said() -> None:

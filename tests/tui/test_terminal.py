@@ -136,6 +136,26 @@ def test_a_signal_ends_it_and_the_terminal_is_as_before(tmp_path: Path, word: si
         assert termios.tcgetattr(terminal.master) == terminal.before
 
 
+def test_keys_typed_while_it_starts_are_not_echoed_and_act_when_it_is_there(tmp_path: Path) -> None:
+    with Terminal(program("steps", tmp_path)) as terminal:
+        while termios.tcgetattr(terminal.master)[3] & termios.ECHO:
+            terminal.read(0.01)
+        assert ALTERNATE_ON not in terminal.raw
+        terminal.type("3")
+        terminal.until(lambda t: t.shows("x tick   i start"))
+        assert terminal.raw.partition(ALTERNATE_ON)[0].strip() == b""
+        terminal.type("q")
+        assert terminal.wait() == 0
+        assert termios.tcgetattr(terminal.master) == terminal.before
+
+
+def test_what_fails_before_the_screen_leaves_the_echo_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "decodetop", "replay", str(tmp_path / "none.tape")]
+    with Terminal(command) as terminal:
+        assert terminal.wait() == 1
+        assert termios.tcgetattr(terminal.master) == terminal.before
+
+
 def test_q_leaves_a_clean_terminal(tmp_path: Path) -> None:
     with Terminal(program("steps", tmp_path)) as terminal:
         terminal.until(lambda t: t.shows("3 investigation"))

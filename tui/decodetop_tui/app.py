@@ -42,16 +42,31 @@ def problems(settings: Settings) -> tuple[str, ...]:
     return (*(() if word is None else (word,)), *themes.problems, *keys_of.problems)
 
 
-def run(feed: Feed, settings: Settings, *, piped: bool = False, switchable: bool = False) -> int | Switch:
+def run(
+    feed: Feed,
+    settings: Settings,
+    *,
+    piped: bool = False,
+    switchable: bool = False,
+    terminal_before: terminal.Attributes | None = None,
+) -> int | Switch:
     """Start the feed, show the screen until the operator or a signal ends it, stop the feed.
 
     `piped`: the samples come from another box, and no command gets there. `switchable`: another investigation may be
-    chosen; then that is the result.
+    chosen; then that is the result. `terminal_before`: how the terminal is to be left, where it is otherwise already.
 
     Raises UsageError where there is no terminal, and what ended the feed if that was one of ours. 1 = something broke.
     """
     terminal.require(os.environ)
-    app = Face(feed, settings, PANES, clock=SystemClock(), piped=piped, switchable=switchable)
+    app = Face(
+        feed,
+        settings,
+        PANES,
+        clock=SystemClock(),
+        piped=piped,
+        switchable=switchable,
+        terminal_before=terminal_before,
+    )
     signalled: list[int] = []
 
     def leave(number: int) -> None:
@@ -61,7 +76,7 @@ def run(feed: Feed, settings: Settings, *, piped: bool = False, switchable: bool
     # frames and readings are small tuples that die young; looking through what lives long at each of them costs a tenth
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-    with terminal.Leaving(leave) as leaving:
+    with terminal.Leaving(leave, before=terminal_before) as leaving:
         feed.start()
         app.run(mouse=settings.mouse)
         leaving.within(QUIT_S)

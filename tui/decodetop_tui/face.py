@@ -61,6 +61,7 @@ class Face(App[int], inherit_bindings=False):
         clock: Clock | None = None,
         piped: bool = False,
         switchable: bool = False,
+        terminal_before: terminal.Attributes | None = None,
     ) -> None:
         self.themes = theme.find(theme_folder(settings))
         chosen, self._theme_word = self.themes.pick(
@@ -69,7 +70,7 @@ class Face(App[int], inherit_bindings=False):
         self.palette = theme.Palette(chosen)
         self.thrift = Thrift()
         # how NO_COLOR is kept is settled when Textual's app is made: a theme of attributes must be known by then
-        super().__init__(driver_class=terminal.sparing(self.thrift), ansi_color=chosen.ansi or None)
+        super().__init__(driver_class=terminal.sparing(self.thrift, terminal_before), ansi_color=chosen.ansi or None)
         self.settings = settings
         self.lookout = Lookout(feed, clock)
         self.piped = piped

@@ -13,7 +13,7 @@ from decodetop.core.state import State
 from decodetop.findings.reading import Finding
 from decodetop.floor.reading import FloorReading, Verdict
 from decodetop.floor.text import VERDICTS
-from decodetop.server.reading import ENGINE_NAMES, Server, ServerReading
+from decodetop.server.reading import ENGINE_NAMES, Server, ServerReading, is_simulated
 from decodetop_tui.cells import width_of
 from decodetop_tui.paint import Line, Span
 from decodetop_tui.panes._stepfloor import verdict_style
@@ -156,7 +156,7 @@ def _where(server: Server) -> str:
 
 def _right_parts(state: State, situation: Situation) -> list[Part]:
     parts: list[Part] = []
-    if state.header.simulated:
+    if state.header.simulated or is_simulated(state.last("server", ServerReading)):
         parts.append(Part(10, (Span("SIMULATED", "warn"),)))
     replay = state.last("replay", ReplayReading)
     if replay is not None:

@@ -45,13 +45,19 @@ QUEUE_MOST = 256
 """Messages the app may have before it: more is left in the line, however much is typed or pasted."""
 
 
+Attributes = list[Any]
+"""A terminal's, as `termios` has them."""
+
+
 class Terminal(LinuxDriver):
     """Textual's driver, but only cells that differ are sent, and a copy also reaches the terminal around tmux.
 
     What comes in is read by `keyboard`. `thrift` is the app's, so that the app can ask for everything again.
+    `before`: how to leave the terminal, where its echo is off already.
     """
 
     thrift = Thrift()
+    before: Attributes | None = None
     _doubt = 0
     _sent: Future[bool] | None = None
     _away = False
@@ -116,6 +122,10 @@ class Terminal(LinuxDriver):
         """The system tells of a new size (SIGWINCH); a terminal asked to do it too would send pixels for the mouse."""
 
     def start_application_mode(self) -> None:
+        if self.before is not None:
+            with contextlib.suppress(termios.error):
+                termios.tcsetattr(self.fileno, termios.TCSANOW, self.before)  # which is what Textual restores
+        type(self).before = None
         super().start_application_mode()  # type: ignore[no-untyped-call]
         # in the background it may not, and is asked again when it is brought to the front
         self._away = self._key_thread is None or not self._key_thread.is_alive()
@@ -160,9 +170,9 @@ class Terminal(LinuxDriver):
             self.thrift.forget()
 
 
-def sparing(thrift: Thrift) -> type[Terminal]:
+def sparing(thrift: Thrift, before: Attributes | None = None) -> type[Terminal]:
     """The driver for one app."""
-    return type("SparingTerminal", (Terminal,), {"thrift": thrift})
+    return type("SparingTerminal", (Terminal,), {"thrift": thrift, "before": before})
 
 
 def require(environ: Mapping[str, str]) -> None:
@@ -192,18 +202,19 @@ class Leaving:
     `signal.signal` and no loop handler: it also runs while the loop waits for a terminal that takes nothing.
     """
 
-    def __init__(self, leave: Callable[[int], None], seconds: float = LEAVE_S) -> None:
+    def __init__(
+        self, leave: Callable[[int], None], seconds: float = LEAVE_S, *, before: Attributes | None = None
+    ) -> None:
         self._leave = leave
         self._seconds = seconds
         self._before: dict[int, Any] = {}
-        self._attributes: list[Any] | None = None
+        self._attributes = before
         self._done = threading.Event()
 
     def __enter__(self) -> Leaving:
-        try:
-            self._attributes = termios.tcgetattr(0)
-        except termios.error:
-            self._attributes = None
+        if self._attributes is None:
+            with contextlib.suppress(termios.error):
+                self._attributes = termios.tcgetattr(0)
         for word in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             self._before[word] = signal.signal(word, self._on_signal)
         return self

@@ -139,7 +139,8 @@ class _Talk:
 
     def _refusal(self, exchange: Exchange, path: str) -> Refused:
         kind, words = exchange.log.fault or ("protocol", "no word why")
-        message = f"{self.plan.endpoint.removesuffix('/v1')}{path} answered {masked(words, self._aim.key)}"
+        said = " answered" if kind == "http" else ":"  # the others are sentences of their own
+        message = f"{self.plan.endpoint.removesuffix('/v1')}{path}{said} {masked(words, self._aim.key)}"
         if exchange.status in (401, 403):
             hint = "the server wants a key: set DECODETOP_API_KEY, or api_key_file in the settings"
         elif exchange.status in (404, 405, 501):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from decodetop import __version__
+from decodetop.cli import echo
 from decodetop.cli.common import add_common, common_first, complain, settings_of
 from decodetop.config import defaults
 from decodetop.core.outside import harmless
@@ -36,6 +37,9 @@ COMMANDS = {
     "stream": "samples as NDJSON on stdout",
     "doctor": "what was found, what is missing, which settings are in force",
 }
+
+SCREENS = ("tui", "demo", "replay")
+"""Those that draw one."""
 
 INTERRUPTED = 130
 
@@ -62,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         return _refused(error)
+    finally:
+        echo.back()
     return code
 
 
@@ -97,6 +103,8 @@ def _dispatch(arguments: list[str]) -> int:
     chosen = leading if leading in COMMANDS else None
     if leading is None or (leading.startswith("-") and leading not in ("-h", "--help", "--version")):
         chosen, arguments = "tui", ["tui", *arguments]
+    if chosen in SCREENS:
+        echo.off()
     parser = _Parser(
         prog="decodetop",
         description="top for LLM decode",

@@ -44,8 +44,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             f"--gpus {args.gpus} is not between {args.tp} (--tp) and {GPUS_MAX}", "use for example --gpus 2"
         )
     if args.serve:
-        url = f"http://127.0.0.1:{args.port}" if args.port else "the endpoint below"
-        tell(f"try: decodetop --endpoint, or decodetop bench run single --endpoint, with {url}")
+        url = f"http://127.0.0.1:{args.port}" if args.port else "URL, the endpoint below"
+        tell(f"try: decodetop --endpoint {url}, or decodetop bench run single --endpoint {url}")
         graphs = "--graphs" if args.graphs else "--no-graphs"
         cast = ["--kv-cast", args.kv_cast, "--kv-tokens", str(KV_TOKENS)]
         return serve(["--tp", str(args.tp), "--port", str(args.port), "--visitors", str(VISITORS), graphs, *cast])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from decodetop.cli import echo
 from decodetop.cli.common import finite, path_option
 from decodetop.config import Settings, investigations_root, open_investigation
 from decodetop.core.clock import SystemClock
@@ -72,6 +73,7 @@ def show(source: Source, settings: Settings, again: Callable[[Settings], Source]
     `again` makes the source for another investigation, where one may be chosen. Raises UsageError where there is no
     terminal.
     """
+    echo.off()
     # the one place where the engine's side names the face, so that every other command starts without Textual
     from decodetop_tui.app import run as run_screen
 
@@ -79,9 +81,11 @@ def show(source: Source, settings: Settings, again: Callable[[Settings], Source]
     logging.getLogger("decodetop").addHandler(logging.NullHandler())
     while True:
         piped = isinstance(source, PipeSource)
-        ended = run_screen(Feed(source, _log_failure), settings, piped=piped, switchable=again is not None)
+        feed = Feed(source, _log_failure)
+        ended = run_screen(feed, settings, piped=piped, switchable=again is not None, terminal_before=echo.taken())
         if isinstance(ended, int) or again is None:
             return ended if isinstance(ended, int) else 0
+        echo.off()
         settings = switched(settings, ended)
         source = again(settings)
 

@@ -23,9 +23,8 @@ from decodetop.core.engine import Context
 from decodetop.core.sample import Command, Notice
 from decodetop.core.thread import CallThread
 from decodetop.errors import DataError, DecodetopError, RequestError, UsageError
-from decodetop.flows.bench_window import Window, refused_run, run_of, server_at
+from decodetop.flows.bench_window import Window, endpoint_for, refused_run, run_of, server_at
 from decodetop.flows.claim import claimed
-from decodetop.server.reading import ServerReading
 from decodetop.server.redact import redact_text
 
 T = TypeVar("T")
@@ -156,10 +155,7 @@ class BenchService:
         return Outcome(runs=tuple(runs), error=_fault(runs))
 
     async def _start(self, command: StartBench, context: Context) -> None:
-        reading = context.state.last("server", ServerReading)
-        endpoint = command.endpoint or (reading.current if reading is not None else None)
-        if endpoint is None:
-            raise UsageError("there is no server to measure", "choose one (S), or start with --endpoint URL")
+        endpoint = endpoint_for(context, command.endpoint, "measure")
         server = server_at(context, endpoint)
         model = server.served_name if server is not None else None
         asked = Overrides(model=model)

@@ -31,6 +31,7 @@ from decodetop.core.clock import SECOND_NS, Late, within
 from decodetop.core.engine import Context
 from decodetop.core.sample import Sample
 from decodetop.core.source import Refresh
+from decodetop.errors import UsageError
 from decodetop.gpu.reading import GpuReading
 from decodetop.server.reading import Server, ServerReading
 from decodetop.server.redact import redact_text
@@ -118,7 +119,7 @@ class Window:
             gpu_names=tuple(names),
             gpus=gpu_spans(self._gpus, server),
             server=self._span(),
-            simulated=header.simulated,
+            simulated=header.simulated or (server is not None and server.simulated),
         )
         return found if server is None else _with_server(found, server)
 
@@ -148,6 +149,16 @@ def server_at(context: Context, endpoint: str) -> Server | None:
 
 def _named(reading: ServerReading, endpoint: str) -> Server | None:
     return next((server for server in reading.servers if server.endpoint.rstrip("/") == endpoint.rstrip("/")), None)
+
+
+def endpoint_for(context: Context, named: str | None, what: str) -> str:
+    """`named`, else the current server's. Raises UsageError: there is none to `what` (measure, profile, ...)."""
+    reading = context.state.last("server", ServerReading)
+    endpoint = named or (reading.current if reading is not None else None)
+    if endpoint is None:
+        hint = "start one, it is found by itself; or name one: decodetop --endpoint URL"
+        raise UsageError(f"there is no server to {what}", hint)
+    return endpoint
 
 
 def _with_server(environment: Environment, server: Server) -> Environment:

@@ -19,14 +19,14 @@ from decodetop.core.sample import Command, Notice
 from decodetop.core.thread import CallThread
 from decodetop.core.words import significant
 from decodetop.errors import DecodetopError, RequestError, UsageError
-from decodetop.flows.bench_window import fresh, server_at
+from decodetop.flows.bench_window import endpoint_for, fresh, server_at
 from decodetop.flows.capture_client import ProfileClient
 from decodetop.flows.capture_guard import Outcome, forget, left_behind
 from decodetop.flows.capture_place import Box, ThisBox
 from decodetop.flows.capture_profile import KEY_HINT, check_engine, stop
 from decodetop.flows.capture_shot import Patience, Shot, Taken, Tools
 from decodetop.flows.claim import claimed
-from decodetop.server.reading import Server, ServerReading
+from decodetop.server.reading import Server
 from decodetop.steps.reading import (
     Capture,
     CaptureSteps,
@@ -182,10 +182,7 @@ class CaptureService:
             hint = "stop it first: p, or decodetop steps capture --stop"
             raise UsageError(f"{left.endpoint} may still be profiled by a capture that died", hint)
         await fresh(context, "server")
-        reading = context.state.last("server", ServerReading)
-        endpoint = ask.endpoint or (reading.current if reading is not None else None)
-        if endpoint is None:
-            raise UsageError("there is no server to profile", "choose one (S), or start with --endpoint URL")
+        endpoint = endpoint_for(context, ask.endpoint, "profile")
         server = server_at(context, endpoint)
         if server is None:
             raise UsageError(f"no server {endpoint} is watched", "start with --endpoint URL")

@@ -31,7 +31,7 @@ def demo_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         os.close(lock)
 
 
@@ -56,8 +56,20 @@ def _sweep(where: Path) -> None:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
         except OSError:
             pass
         finally:
             os.close(lock)
+
+
+def _remove(folder: Path) -> None:
+    """The lock goes last: what is left of a folder somebody still writes into is found again by it."""
+    with contextlib.suppress(OSError):
+        for entry in folder.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != LOCK:
+                entry.unlink(missing_ok=True)
+        if {entry.name for entry in folder.iterdir()} <= {LOCK}:
+            shutil.rmtree(folder, ignore_errors=True)

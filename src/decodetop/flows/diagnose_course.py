@@ -29,7 +29,7 @@ from decodetop.floor.offers import standing, todo_of_move
 from decodetop.floor.reading import FloorReport
 from decodetop.floor.text import VERDICTS
 from decodetop.flows.bench import BenchService, new_seed
-from decodetop.flows.bench_window import fresh, server_at
+from decodetop.flows.bench_window import endpoint_for, fresh, server_at
 from decodetop.flows.capture import CaptureService
 from decodetop.flows.capture_profile import check_engine
 from decodetop.flows.floor import Ask, from_server
@@ -130,12 +130,12 @@ class Course:
         """As it is now. Raises UsageError, RequestError when the load or the profile needs one that is not up."""
         request, context = self._request, self._context
         await asyncio.gather(fresh(context, "server"), fresh(context, "gpu"))
+        needed = self._measures or self._profiles
         reading = context.state.last("server", ServerReading)
         endpoint = request.endpoint or (reading.current if reading is not None else None)
+        if needed:
+            endpoint = endpoint_for(context, endpoint, "diagnose")
         server = None if endpoint is None else server_at(context, endpoint)
-        needed = self._measures or self._profiles
-        if needed and endpoint is None:
-            raise UsageError("there is no server to diagnose", "choose one (S), or start with --endpoint URL")
         if needed and server is None:
             raise UsageError(f"no server {endpoint} is watched", "start with --endpoint URL")
         if needed and server is not None and server.status != "up":

@@ -84,6 +84,10 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
+SIMULATED = "+simulated"
+"""The end of the version of decodetop's own simulated server."""
+
+
 class Server(msgspec.Struct, frozen=True, kw_only=True):
     """One inference server, by endpoint. None = not known, and `reasons[field]` says why.
 
@@ -150,6 +154,11 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     scrape_ms: float | None = None
     reasons: dict[str, str] = {}
 
+    @property
+    def simulated(self) -> bool:
+        """It is decodetop's own, on whatever box it is seen from."""
+        return (self.version or "").endswith(SIMULATED)
+
 
 class ServerReading(Reading, frozen=True, kw_only=True):
     """All servers found or named; `current` is the endpoint the screen, floor, gates and report mean."""
@@ -163,14 +172,10 @@ class ServerReading(Reading, frozen=True, kw_only=True):
         return next((server for server in self.servers if server.endpoint == self.current), None)
 
 
-SIMULATED = "+simulated"
-"""The end of the version of decodetop's own simulated server."""
-
-
 def is_simulated(reading: ServerReading | None) -> bool:
-    """Whether the server that is meant is a simulated one, on whatever box it is seen from."""
+    """Whether the server that is meant is a simulated one."""
     current = None if reading is None else reading.current_server
-    return current is not None and (current.version or "").endswith(SIMULATED)
+    return current is not None and current.simulated
 
 
 class TryGeneration(Command, frozen=True, kw_only=True):

@@ -33,6 +33,8 @@ class SimClient:
             head = f"{method} {path} HTTP/1.0\r\nHost: sim\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)
             answer = await asyncio.wait_for(reader.read(), TIMEOUT_S)
+        except TimeoutError:
+            raise TimeoutError(f"no answer within {TIMEOUT_S:g} s") from None  # asyncio's own says nothing
         finally:
             writer.close()
         head_bytes, _, rest = answer.partition(b"\r\n\r\n")
