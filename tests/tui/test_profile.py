@@ -16,8 +16,9 @@ from decodetop.steps.reading import (
     StopCapture,
     Taking,
 )
+from decodetop_tui.panes._stepfloor import floor_line, under_way_lines
 from decodetop_tui.screens.confirm import Confirm
-from support import states
+from support import floors, states
 from support.face import Desk, desk
 
 LEFT = LeftProfiling(endpoint="http://box:30000", engine="vllm", host="box", since_wall_ns=1)
@@ -120,3 +121,22 @@ async def test_words_of_a_server_move_no_cursor() -> None:
         await d.press("5", "5")
         screen = "\n".join(d.screen())
         assert "[bold]x" in screen and "\x1b" not in screen
+
+
+def test_a_pane_that_holds_nothing_else_says_the_phase_whole() -> None:
+    """Beside a capture it is one line; alone it may take three."""
+    said = "starting the load of 1 stream and waiting until the server runs it steadily"
+    for words, most in ((said, 3), (said, 1)):
+        lines = under_way_lines("capturing", words, "3 s", 50, most)
+        texts = ["".join(span.text for span in line) for line in lines]
+        assert len(texts) <= most and all(len(text) <= 50 for text in texts) and texts[0].endswith("  3 s")
+        assert most == 1 or " ".join(" ".join(texts).split()).replace(" 3 s", "") == f"capturing {words}"
+    assert "…" in texts[0]
+
+
+def test_the_floor_line_says_the_verdict_whole_in_half_a_screen() -> None:
+    state = floors.judged()
+    line = floor_line(state, 58)
+    assert "".join(span.text for span in line).strip().startswith("floor 3.16 ms · real step is 6.1x · host-bound")
+    short = floor_line(state, 40)
+    assert "".join(span.text for span in short) == "  floor 3.16 ms · real 6.1x · host-bound"

@@ -91,3 +91,10 @@ def test_wrap(text: str, room: int, lines: list[str]) -> None:
 
 def test_wrap_says_that_there_is_more() -> None:
     assert wrap("one two three four", 7, 2) == ["one two", "three …"]
+
+
+def test_a_number_keeps_its_unit_at_the_end_of_a_line() -> None:
+    assert wrap("copy 59 %, gemm 18 %, communication 9 %", 38, 9) == ["copy 59 %, gemm 18 %, communication", "9 %"]
+    assert wrap("copy 59 %, gemm 18 %, communication 9 % more", 38, 9)[1] == "9 % more"
+    assert wrap("a step of 12.9 ms profiled", 15, 9) == ["a step of", "12.9 ms", "profiled"]
+    assert wrap("12345678 ms", 8, 9) == ["12345678", "ms"]

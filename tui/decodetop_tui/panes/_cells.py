@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from rich.cells import cell_len
@@ -9,6 +10,8 @@ from rich.cells import cell_len
 from decodetop_tui.paint import Line, Span
 
 ELLIPSIS = "…"
+_UNIT = re.compile(r"\d (?:%|[umn]?s|tok/s|GB/s|MB/s|[KMG]i?B|MHz|W|°C)(?!\w)")
+"""A digit, the blank behind it, a unit."""
 _SELECTORS = "\ufe0e\ufe0f"  # variation selectors: terminals disagree on the width of what they follow
 
 
@@ -87,13 +90,18 @@ def exactly(spans: Iterable[Span], room: int) -> Line:
 
 
 def wrap(text: str, room: int, most: int) -> list[str]:
-    """Lines of at most `room` cells, `most` of them; broken at spaces where there are any, else anywhere."""
+    """Lines of at most `room` cells, `most` of them; broken at spaces where there are any, else anywhere.
+
+    A number keeps its unit.
+    """
     rest = clean(text)
     lines: list[str] = []
     while rest and len(lines) < most - 1 and cells(rest) > room > 1:
         piece = _cut(rest, room)
-        space = piece.rfind(" ")
-        if space > room // 3 and not rest[len(piece) : len(piece) + 1].isspace():
+        space = len(piece) if rest[len(piece) : len(piece) + 1].isspace() else piece.rfind(" ")
+        if _UNIT.match(rest, space - 1):
+            space = piece.rfind(" ", 0, space)
+        if space > room // 3:
             piece = piece[:space]
         if not piece:
             break

@@ -10,7 +10,7 @@ from decodetop.diagnosis.text import kept_words, under_way
 from decodetop.floor.reading import FloorReading, Verdict
 from decodetop.floor.text import VERDICTS
 from decodetop_tui.paint import Span
-from decodetop_tui.panes._cells import cells, clean, clip
+from decodetop_tui.panes._cells import cells, clean, wrap
 from decodetop_tui.panes._page import INDENT
 
 
@@ -19,7 +19,18 @@ def diagnosing(state: State) -> bool:
     return seen is not None and seen.running
 
 
-def diagnosis_lines(state: State, width: int) -> list[list[Span]]:
+def under_way_lines(doing: str, said: str, spent: str, width: int, most: int) -> list[list[Span]]:
+    """What is being done, in words of any length, and how long already; in at most `most` lines."""
+    head = f"{doing} "
+    first, *more = wrap(said, max(10, width - cells(head) - cells(spent) - 4), max(1, most)) or [""]
+    blank = Span(" " * cells(head))
+    return [
+        [INDENT, Span(head, "title"), Span(first), Span(f"  {spent}", "dim")],
+        *([INDENT, blank, Span(line)] for line in more),
+    ]
+
+
+def diagnosis_lines(state: State, width: int, most: int = 1) -> list[list[Span]]:
     """The stage under way and its time; or what a diagnosis that was stopped or broke has, and what is left."""
     seen = state.last("diagnosis", DiagnosisReading)
     if seen is None or seen.latest is None:
@@ -29,8 +40,7 @@ def diagnosis_lines(state: State, width: int) -> list[list[Span]]:
         stage = next((one for one in latest.stages if one.status == "running"), None)
         since_ns = stage.since_ns if stage is not None else None
         spent = "" if since_ns is None else words.remaining((state.now_ns - since_ns) / SECOND_NS)
-        said = clip(clean(under_way(latest)), max(10, width - cells(spent) - 15))
-        return [[INDENT, Span("diagnosing ", "title"), Span(said), Span(f"  {spent}", "dim")]]
+        return under_way_lines("diagnosing", under_way(latest), spent, width, most)
     if latest.report is not None or latest.finished:
         return []
     why = next((stage.words for stage in latest.stages if stage.status == "failed"), None)
@@ -61,8 +71,16 @@ def floor_line(state: State, width: int) -> list[Span]:
         return [*head, Span(" · ", "dim"), Span("the measured step lies below it: an input is wrong", "bad")]
     times = report.t_meas_ms / report.t_phys_ms if report.t_phys_ms else None
     which = "profiled" if report.t_meas_profiled else "real"
-    line = [*head, Span(f" · {which} step is ", "dim"), Span(f"{times:.1f}x" if times is not None else words.UNKNOWN)]
+    judged: list[Span] = []
     if report.verdict is not None:
-        line += [Span(" · ", "dim"), Span(VERDICTS[report.verdict.id], verdict_style(report.verdict))]
+        judged = [Span(" · ", "dim"), Span(VERDICTS[report.verdict.id], verdict_style(report.verdict))]
+    much = Span(f"{times:.1f}x" if times is not None else words.UNKNOWN)
+    line = [*head, Span(f" · {which} step is ", "dim"), much, *judged]
+    if _size(line) > width:
+        line = [*head, Span(f" · {which} ", "dim"), much, *judged]
     why = [Span("  f", "key"), Span(" why", "dim")]
-    return [*line, *why] if sum(cells(span.text) for span in (*line, *why)) <= width else line
+    return [*line, *why] if _size([*line, *why]) <= width else line
+
+
+def _size(line: list[Span]) -> int:
+    return sum(cells(span.text) for span in line)

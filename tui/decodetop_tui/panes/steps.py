@@ -12,11 +12,11 @@ from decodetop.steps import text
 from decodetop.steps.reading import Capture, Parsing, RankSteps, StepsReading, Taking
 from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _stepzoom
-from decodetop_tui.panes._cells import cells, clean, clip, clip_middle, pad, wrap
+from decodetop_tui.panes._cells import cells, clean, clip_middle, pad, wrap
 from decodetop_tui.panes._lines import progress
 from decodetop_tui.panes._page import INDENT, Page, any_server, note_of, trouble
 from decodetop_tui.panes._stepbar import kind_parts
-from decodetop_tui.panes._stepfloor import diagnosing, diagnosis_lines, floor_line
+from decodetop_tui.panes._stepfloor import diagnosing, diagnosis_lines, floor_line, under_way_lines
 from decodetop_tui.panes._steplines import (
     believable,
     coverage_lines,
@@ -57,9 +57,11 @@ def draw(state: State, view: View) -> Picture:
     page = Page(view)
     page.extend(trouble(state, "steps", view) if state.lane("steps").failure else [])
     reading = state.last("steps", StepsReading) or StepsReading()
-    page.extend(diagnosis_lines(state, view.width))
+    # a pane that holds little else may say it whole
+    most = 1 if reading.captures and not view.zoomed else 3
+    page.extend(diagnosis_lines(state, view.width, most))
     if not diagnosing(state):
-        page.extend(taking_lines(reading.taking, state.now_ns, view.width))
+        page.extend(taking_lines(reading.taking, state.now_ns, view.width, most))
     if reading.parsing is not None:
         page.extend(parsing_lines(reading.parsing, view.width))
     if reading.last_error is not None:
@@ -88,13 +90,12 @@ def _empty(reading: StepsReading, served: bool) -> list[list[Span]]:
     return [first, [INDENT, *profiles, *opens]]
 
 
-def taking_lines(taking: Taking, now_ns: int, width: int) -> list[list[Span]]:
+def taking_lines(taking: Taking, now_ns: int, width: int, most: int = 1) -> list[list[Span]]:
     """The live server being profiled, or why that brought nothing, or what a dead capture left behind."""
     seen = taking.progress
     if seen is not None:
         spent = words.remaining((now_ns - seen.since_ns) / SECOND_NS)
-        said = clip(clean(text.capture_words(seen)), max(10, width - cells(spent) - 14))
-        return [[INDENT, Span("capturing ", "title"), Span(said), Span(f"  {spent}", "dim")]]
+        return under_way_lines("capturing", text.capture_words(seen), spent, width, most)
     if taking.left is not None:
         left = f": {clean(taking.left.endpoint)}, by a capture that died"
         return [[INDENT, Span("still profiled?", "warn"), Span(left), Span("  p", "key"), Span(" stops it")]]
@@ -171,6 +172,11 @@ def _compact(page: Page, capture: Capture, view: View, mode: str, floor: list[Sp
     return head
 
 
+def _share(share: float) -> str:
+    """What took time never reads 0 %."""
+    return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
 def _legend_columns(width: int) -> int:
     return max(1, (width - 2) // LEGEND_CELLS)
 
@@ -182,7 +188,7 @@ def _legend(rank: RankSteps, mode: str, width: int, accept_length: float | None)
     size = (width - 2) // columns
     figures = [words.UNKNOWN if tokens is None else f"{part.us / tokens:,.0f}" for part in parts]
     us_room = max(map(len, figures), default=0)
-    shares = [f"{100 * part.share:.0f} %" for part in parts]
+    shares = [_share(part.share) for part in parts]
     share_room = max(map(len, shares), default=0)
     name_room = max(1, size - us_room - share_room - 9)
     boxes: list[list[Span]] = []
