@@ -1,14 +1,16 @@
 """The frame of the command line: usage, errors and exit codes, one line and a hint each."""
 
+import argparse
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from decodetop import __version__
-from decodetop.cli import COMMANDS, main
+from decodetop.cli import COMMANDS, main, parser_of
 from decodetop.cli.common import Meter
 
 
@@ -59,6 +61,40 @@ def test_bad_settings_are_one_line_and_a_hint(capsys: pytest.CaptureFixture[str]
     assert first.startswith("decodetop: ") and word in first
     assert hint.startswith("  hint: ")
     assert "key@" not in err
+
+
+def walked(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for sub in dict.fromkeys(action.choices.values()):
+                yield from walked(sub)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_says_what_it_is(name: str) -> None:
+    parser, _ = parser_of(name)
+    silent = [
+        f"{one.prog} {action.option_strings or action.dest}"
+        for one in walked(parser)
+        for action in one._actions
+        if not action.help and not isinstance(action, argparse._SubParsersAction)
+    ]
+    assert silent == []
+
+
+def test_the_usage_tells_a_command_s_own_options_and_an_error_where_more_is_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, _, err = run(capsys, "record")
+    assert code == 2
+    *usage, error, hint = err.splitlines()
+    said = " ".join(" ".join(usage).split())
+    assert said == "usage: decodetop record [-h] [common options] -o FILE [--duration-s S] [--json]"
+    assert "required: -o" in error and hint == "  hint: `decodetop record --help` says what it takes"
+    _, out, _ = run(capsys, "todo", "add", "--help")
+    assert out.startswith("usage: decodetop todo add [-h] [common options] [--json]") and "--endpoint URL" in out
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from decodetop import __version__
 from decodetop.cli import echo
-from decodetop.cli.common import add_common, common_first, complain, settings_of
+from decodetop.cli.common import add_common, common_first, complain, is_common, settings_of
 from decodetop.config import defaults
 from decodetop.core.outside import harmless
 from decodetop.errors import ConfigError, DecodetopError
@@ -87,24 +87,40 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Help(argparse.HelpFormatter):
+    """A command's own options in the usage line; the common ones, the same everywhere, as one word there."""
+
+    def add_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[argparse._MutuallyExclusiveGroup],
+        prefix: str | None = None,
+    ) -> None:
+        every = list(actions)
+        own = [action for action in every if not is_common(action)]
+        if len(own) < len(every):
+            own.insert(1, argparse.Action(["common options"], "common", nargs=0))
+        super().add_usage(usage, own, groups, prefix)
+
+
 class _Parser(argparse.ArgumentParser):
     """Its complaints may repeat what was pasted, so they are made harmless to a terminal."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**{"formatter_class": _Help, **how})
 
     def error(self, message: str) -> NoReturn:
         if message.startswith("unrecognized arguments:"):
             command = next((word for word in message.split()[2:] if word in COMMANDS), None)
             message += f" (options of a command stand after it: decodetop {command} ...)" if command else ""
-        super().error(harmless(message))
+        self.print_usage(sys.stderr)
+        hint = f"  hint: `{self.prog} --help` says what it takes\n"
+        self.exit(2, f"{self.prog}: error: {harmless(message)}\n{hint}")
 
 
-def _dispatch(arguments: list[str]) -> int:
-    arguments = common_first(arguments, COMMANDS)
-    leading = arguments[0] if arguments else None
-    chosen = leading if leading in COMMANDS else None
-    if leading is None or (leading.startswith("-") and leading not in ("-h", "--help", "--version")):
-        chosen, arguments = "tui", ["tui", *arguments]
-    if chosen in SCREENS:
-        echo.off()
+def parser_of(chosen: str | None) -> tuple[argparse.ArgumentParser, Callable[..., int] | None]:
+    """What parses the command line, and runs `chosen`; only that command is imported and knows its options."""
     parser = _Parser(
         prog="decodetop",
         description="top for LLM decode",
@@ -122,6 +138,18 @@ def _dispatch(arguments: list[str]) -> int:
             add_common(sub)
             module.configure(sub)
             run = module.run
+    return parser, run
+
+
+def _dispatch(arguments: list[str]) -> int:
+    arguments = common_first(arguments, COMMANDS)
+    leading = arguments[0] if arguments else None
+    chosen = leading if leading in COMMANDS else None
+    if leading is None or (leading.startswith("-") and leading not in ("-h", "--help", "--version")):
+        chosen, arguments = "tui", ["tui", *arguments]
+    if chosen in SCREENS:
+        echo.off()
+    parser, run = parser_of(chosen)
     args = parser.parse_args(arguments)
     assert run is not None
     try:

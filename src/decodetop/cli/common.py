@@ -22,12 +22,20 @@ from decodetop.core.regular import named_path
 from decodetop.errors import UsageError
 
 _COMMON: dict[str, dict[str, Any]] = {
-    "--endpoint": {"dest": "endpoints", "action": "append", "metavar": "URL", "help": "a server (repeatable)"},
+    "--endpoint": {
+        "dest": "endpoints",
+        "action": "append",
+        "metavar": "URL",
+        "help": "a server's address, or its port here (repeatable)",
+    },
     "--investigation": {"metavar": "DIR", "help": "folder of the checklist, runs and captures"},
     "--readonly": {"action": "store_const", "const": True, "help": "never touch server, service or GPU"},
-    "--server-log": {"metavar": "FILE", "help": "its log, where metrics are off and its output is no file"},
+    "--server-log": {
+        "metavar": "FILE",
+        "help": "the server's log, if its metrics are off and its output goes to no file",
+    },
     "--theme": {"metavar": "NAME", "help": "night, paper, okabe, mono, ansi, or your own"},
-    "--config": {"metavar": "FILE", "help": "settings file (TOML)"},
+    "--config": {"metavar": "FILE", "help": "settings (TOML) instead of the usual file; `decodetop doctor` names it"},
 }
 
 
@@ -36,6 +44,10 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("common options")
     for flag, how in _COMMON.items():
         group.add_argument(flag, **how)
+
+
+def is_common(action: argparse.Action) -> bool:
+    return any(flag in _COMMON for flag in action.option_strings)
 
 
 def common_first(arguments: Sequence[str], commands: Collection[str]) -> list[str]:

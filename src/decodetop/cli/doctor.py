@@ -45,7 +45,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="JSON on stdout")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     new.add_argument("name", metavar="NAME", help="of its folder; with a slash it is a path")
     new.add_argument("question", nargs="*", metavar="QUESTION", help="what it asks: why 51 tok/s?")
     for name, words in (("open", "go on with one: commands and the screen use it"), ("archive", "put one away")):
-        _action(actions, name, words).add_argument("name", metavar="NAME")
+        _action(actions, name, words).add_argument("name", metavar="NAME", help="as `list` shows it, or its path")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

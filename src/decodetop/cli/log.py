@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     show = _action(actions, "show", "show the log (what `log` alone does)")
     _options(show, default=argparse.SUPPRESS)
     add = _action(actions, "add", "write a note into it")
-    add.add_argument("text", nargs="+", metavar="TEXT")
+    add.add_argument("text", nargs="+", metavar="TEXT", help="the note")
     add.add_argument("--item", metavar="ID", help="the checklist's item it is about")
     add.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="JSON on stdout")
 

@@ -35,14 +35,23 @@ from decodetop.todo.view import todo_of, todos_of
 _KINDS = msgspec.inspect.type_info(EvidenceKind).values  # type: ignore[attr-defined]
 
 
+_TEXTS = {
+    "notes": "whatever should be kept beside it",
+    "hypothesis": "what is thought to be the cause",
+    "expected": "what it should bring",
+    "why": "the reason, kept with it",
+    "summary": "what it shows, in a line",
+}
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """The actions; none = `list`."""
     _json(parser, default=False)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     _action(actions, "list", "show the checklist (what `todo` alone does)")
     add = _action(actions, "add", "add an item")
-    add.add_argument("text", nargs="+", metavar="TEXT")
-    add.add_argument("--priority", choices=PRIORITIES, default="medium")
+    add.add_argument("text", nargs="+", metavar="TEXT", help="what is to be done")
+    add.add_argument("--priority", choices=PRIORITIES, default="medium", help="(medium)")
     add.add_argument("--start", action="store_true", help="it is in progress at once")
     add.add_argument("--after", metavar="ID", help="behind this item")
     add.add_argument("--under", metavar="ID", help="a part of this item")
@@ -52,33 +61,33 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, words in (("done", "the item is done"), ("cancel", "the item is given up")):
         _texts(_id(_action(actions, name, words)), "why")
     edit = _id(_action(actions, "edit", "change an item's words, or what --notes and the others name"))
-    edit.add_argument("text", nargs="*", metavar="TEXT")
+    edit.add_argument("text", nargs="*", metavar="TEXT", help="its new words")
     edit.add_argument("--blocked-by", metavar="ID", action="append", help='an item that comes first; "" = none')
     edit.add_argument("--under", metavar="ID", help='it is a part of this item; "" = of none')
     _texts(edit, "notes", "hypothesis", "expected", "why")
     priority = _id(_action(actions, "priority", "set an item's priority"))
-    priority.add_argument("priority", choices=PRIORITIES)
+    priority.add_argument("priority", choices=PRIORITIES, help="what matters most is high")
     move = _id(_action(actions, "move", "move an item among its siblings"))
     move.add_argument("by", type=int, metavar="BY", help="places down; negative = up")
     attempt = _id(_action(actions, "attempt", "record what was tried for an item"))
     attempt.add_argument("text", nargs="+", metavar="TEXT", help="what was changed: flags, a commit")
-    attempt.add_argument("--outcome", choices=OUTCOMES, required=True)
+    attempt.add_argument("--outcome", choices=OUTCOMES, required=True, help="how it ended")
     attempt.add_argument("--link", action="append", default=[], metavar="REF", help="a run, capture, commit or file")
     _texts(attempt, "why")
     evidence = _id(_action(actions, "evidence", "link a run, capture or finding to an item"))
-    evidence.add_argument("kind", choices=_KINDS)
-    evidence.add_argument("ref", metavar="REF")
+    evidence.add_argument("kind", choices=_KINDS, help="what it is")
+    evidence.add_argument("ref", metavar="REF", help="the run's number, the capture's or finding's id, a path")
     _texts(evidence, "summary")
     _action(actions, "undo", "take back the last edit that a command made")
     _action(actions, "redo", "make it again")
     question = _action(actions, "question", "show or set what the investigation asks")
-    question.add_argument("text", nargs="*", metavar="TEXT")
+    question.add_argument("text", nargs="*", metavar="TEXT", help="the new one; nothing: show it")
     incoming = _action(actions, "import", "merge a list into the checklist")
-    incoming.add_argument("file", metavar="FILE|-")
-    incoming.add_argument("--format", choices=("auto", *formats.FORMATS), default="auto")
+    incoming.add_argument("file", metavar="FILE|-", help="the list; - reads standard input")
+    incoming.add_argument("--format", choices=("auto", *formats.FORMATS), default="auto", help="(auto: as it looks)")
     outgoing = _action(actions, "export", "write the checklist for another tool")
-    outgoing.add_argument("file", metavar="FILE|-", nargs="?", default="-")
-    outgoing.add_argument("--format", choices=formats.FORMATS, default="json")
+    outgoing.add_argument("file", metavar="FILE|-", nargs="?", default="-", help="where to (standard output)")
+    outgoing.add_argument("--format", choices=formats.FORMATS, default="json", help="(json)")
     follow = _action(actions, "follow", "show the plans of coding agents on this box (read-only)")
     follow.add_argument("path", nargs="*", metavar="PATH", help="a plan's file, folder or database instead")
 
@@ -222,5 +231,5 @@ def _id(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def _texts(parser: argparse.ArgumentParser, *names: str) -> argparse.ArgumentParser:
     for name in names:
-        parser.add_argument(f"--{name}", metavar="TEXT")
+        parser.add_argument(f"--{name}", metavar="TEXT", help=_TEXTS[name])
     return parser
