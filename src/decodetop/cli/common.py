@@ -32,7 +32,7 @@ _COMMON: dict[str, dict[str, Any]] = {
     "--readonly": {"action": "store_const", "const": True, "help": "never touch server, service or GPU"},
     "--server-log": {
         "metavar": "FILE",
-        "help": "the server's log, if its metrics are off and its output goes to no file",
+        "help": "the server's, if it has no metrics and its output goes to no file",
     },
     "--theme": {"metavar": "NAME", "help": "night, paper, okabe, mono, ansi, or your own"},
     "--config": {"metavar": "FILE", "help": "settings (TOML) instead of the usual file; `decodetop doctor` names it"},
