@@ -6,8 +6,7 @@ import pytest
 
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.state import Past
-from decodetop.gpu.energy import energy_over, gpu_of
-from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop.gpu.reading import Gpu, GpuReading, energy_over, gpu_of
 
 
 def past(*joules: float | None) -> list[Past]:

@@ -10,8 +10,7 @@ from decodetop.findings.kvroom import kv_room
 from decodetop.findings.owners import gpus_of
 from decodetop.findings.rules import MEMORY_FREE_SHARE
 from decodetop.gpu import text
-from decodetop.gpu.energy import energy_over
-from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop.gpu.reading import Gpu, GpuReading, energy_over
 from decodetop.server.reading import ServerReading
 from decodetop_tui.paint import Span
 from decodetop_tui.panes._cells import wrap

@@ -7,8 +7,7 @@ from decodetop.core.sample import Reading
 from decodetop.core.state import State
 from decodetop.findings.owners import gpus_of
 from decodetop.gpu import text
-from decodetop.gpu.energy import gpu_of
-from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop.gpu.reading import Gpu, GpuReading, gpu_of
 from decodetop.server.reading import ServerReading
 from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _gpuzoom
