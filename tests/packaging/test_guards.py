@@ -36,7 +36,7 @@ BLIND_EXCEPTS = {
 DECODERS = {
     "core/decode.py",
     # the hot path over a trace: a chunk that is not as expected is read again, event by event
-    "steps/events.py", "steps/layout.py", "steps/rescue.py",
+    "steps/events.py", "steps/heads.py", "steps/layout.py", "steps/rescue.py",
     # looks for lists inside any text
     "todo/formats/todowrite.py",
 }  # fmt: skip

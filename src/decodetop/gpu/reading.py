@@ -8,7 +8,6 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Reading
 from decodetop.core.state import Past
 
@@ -189,7 +188,7 @@ def energy_over(history: Iterable[Past], index: int) -> Energy | None:
     if len(moved) < 2:
         return None
     (began_ns, first), (ended_ns, last) = moved[0], moved[-1]
-    return Energy(last - first, (ended_ns - began_ns) / SECOND_NS) if last > first else None
+    return Energy(last - first, (ended_ns - began_ns) / 1e9) if last > first else None
 
 
 def gpu_of(reading: object, index: int) -> Gpu | None:
