@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from decodetop.bench.reading import BenchReading
+from decodetop.bench.reading import BenchReading, Gate
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Failure
 from decodetop.core.state import State
@@ -18,7 +18,7 @@ from decodetop_tui.paint import Line, Picture, View
 from decodetop_tui.pane import PaneModule
 from decodetop_tui.panes import bench, gpu, host, server, steps, todo
 from decodetop_tui.theme import ROLES
-from support import states
+from support import floors, states
 
 PANES: dict[str, PaneModule] = {
     "gpu": gpu,
@@ -234,3 +234,21 @@ def test_a_captures_long_name_gives_way_to_its_figures() -> None:
     state = states.put(states.bare(), {"todo": TodoReading(path="/t.json", todos=(one,))}, 1)
     said = whole(todo.draw(state, View(100, 9)))
     assert "capture 12.9 ms a step" in said and "run 4" in said and "1796066828" not in said
+
+
+@pytest.mark.parametrize("width", [58, 80, 120])
+def test_why_a_run_is_suspect_stands_below_it_where_the_row_has_no_room(width: int) -> None:
+    detail = "the server generated 1,410 tokens, 386 more than asked for here: others used it"
+    gate = Gate(name="foreign_load", severity="suspect", detail=detail)
+    run = replace(states.run(9, 161.0, 6.21), gates=(gate,))
+    state = states.put(states.bare(), {"bench": BenchReading(presets=states.PRESETS, runs=(run,))}, 60)
+    chosen = whole(bench.draw(state, View(width, 12, focused=True, cursor="run:9")))
+    assert detail in " ".join(chosen.split())
+    assert detail not in whole(bench.draw(state, View(width, 12, focused=True, cursor="preset:single")))
+
+
+def test_a_floor_that_does_not_fit_beside_the_step_is_left_out_whole() -> None:
+    state = floors.judged()
+    for width in range(56, 80):
+        said = text(steps.draw(state, View(width, 4)).lines[0])
+        assert "floor 3.16 ms" in said or "fl" not in said, (width, said)

@@ -44,9 +44,14 @@ def diagnosis_lines(state: State, width: int, most: int = 1) -> list[list[Span]]
     if latest.report is not None or latest.finished:
         return []
     why = next((stage.words for stage in latest.stages if stage.status == "failed"), None)
-    head = [INDENT, Span("diagnosis ", "title")]
     what = Span("failed", "bad") if why is not None else Span("stopped", "warn")
-    return [[*head, what, Span(f": {clean(why or kept_words(latest))}"), Span("  d", "key"), Span(" goes on", "dim")]]
+    said, goes_on = wrap(why or kept_words(latest), width - 30, most), [Span("  d", "key"), Span(" goes on", "dim")]
+    first, *more = said or [""]
+    blank = Span(" " * len("diagnosis "))
+    return [
+        [INDENT, Span("diagnosis ", "title"), what, Span(f": {first}"), *goes_on],
+        *([INDENT, blank, Span(line)] for line in more),
+    ]
 
 
 def verdict_style(verdict: Verdict) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from decodetop.bench import text
-from decodetop.bench.reading import BenchReading, Preset, Progress, Quantiles, Run
+from decodetop.bench.reading import BenchReading, Gate, Preset, Progress, Quantiles, Run
 from decodetop.core import words
 from decodetop.core.state import State
 from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _benchzoom
 from decodetop_tui.panes._benchlines import baseline, comparable, delta, worth
+from decodetop_tui.panes._cells import cells, wrap
 from decodetop_tui.panes._lines import progress, ticks
 from decodetop_tui.panes._page import INDENT, Page, any_server, note_of, trouble
 from decodetop_tui.panes._table import Column, Table, flow, pair, spans_of
@@ -171,7 +172,16 @@ def _runs(page: Page, reading: BenchReading, view: View, served: bool) -> None:
     if table.headed:
         page.add(*table.header())
     for run in found:
-        page.add(*table.row(_run(run, base, reading, view)), row=f"run:{run.id}")
+        row = f"run:{run.id}"
+        page.add(*table.row(_run(run, base, reading, view)), row=row)
+        worst = _worst(run)
+        if view.focused and view.cursor == row and worst is not None and table.size("gate") < cells(worst.detail):
+            page.extend([[INDENT, Span(f"     {line}", "dim")] for line in wrap(worst.detail, view.width - 8, 2)], row)
+
+
+def _worst(run: Run) -> Gate | None:
+    """Why the run is not ok."""
+    return next((gate for gate in run.gates if gate.severity == ("suspect" if run.valid else "invalid")), None)
 
 
 def _past(reading: BenchReading) -> list[Span] | None:
@@ -208,15 +218,15 @@ def _p99(view: View) -> bool:
 
 def _searched(run: Run, base: Run | None, reading: BenchReading, view: View) -> str:
     """All words of a run's line, shown or dropped for want of room, and every gate's."""
-    cells = [cell.text if isinstance(cell, Span) else cell for cell in _run(run, base, reading, view).values()]
-    return " ".join([*cells, text.plan_line(run.plan), *(gate.detail for gate in run.gates)]).lower()
+    shown = [cell.text if isinstance(cell, Span) else cell for cell in _run(run, base, reading, view).values()]
+    return " ".join([*shown, text.plan_line(run.plan), *(gate.detail for gate in run.gates)]).lower()
 
 
 def _run(run: Run, base: Run | None, reading: BenchReading, view: View) -> dict[str, Span | str]:
     metrics = run.metrics
     newest = run is reading.runs[0]
     p99 = _p99(view)
-    worst = next((gate for gate in run.gates if gate.severity == ("suspect" if run.valid else "invalid")), None)
+    worst = _worst(run)
     return {
         "mark": Span("*" if f"run:{run.id}" in view.marks else "", "key"),
         "id": text.name(run),

@@ -10,6 +10,7 @@ from decodetop.core.state import State
 from decodetop.server.reading import ENGINE_NAMES
 from decodetop.steps import text
 from decodetop.steps.reading import Capture, Parsing, RankSteps, StepsReading, Taking
+from decodetop_tui.cells import width_of
 from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _stepzoom
 from decodetop_tui.panes._cells import cells, clean, clip_middle, pad, wrap
@@ -150,7 +151,8 @@ def _compact(page: Page, capture: Capture, view: View, mode: str, floor: list[Sp
     said = summary(first, apart=room >= full)
     if room < full and floor:
         # no row of its own: its figure beside the others, as far as there is one
-        said[0] += [Span("  "), *floor[1:4]] if len(floor) > 4 else []
+        beside = [Span("  "), *floor[1:4]] if len(floor) > 4 else []
+        said[0] += beside if width_of([*said[0], *beside]) <= view.width else []
         floor = []
     page.extend(said)
     head = max(0, min(len(page.lines), view.height - 1))
