@@ -175,7 +175,9 @@ def _runs(page: Page, reading: BenchReading, view: View, served: bool) -> None:
         row = f"run:{run.id}"
         page.add(*table.row(_run(run, base, reading, view)), row=row)
         worst = _worst(run)
-        if view.focused and view.cursor == row and worst is not None and table.size("gate") < cells(worst.detail):
+        # the zoomed pane tells it in full below
+        chosen = view.focused and view.cursor == row and not view.zoomed
+        if chosen and worst is not None and table.size("gate") < cells(worst.detail):
             page.extend([[INDENT, Span(f"     {line}", "dim")] for line in wrap(worst.detail, view.width - 8, 2)], row)
 
 
