@@ -1,4 +1,4 @@
-"""The pages on keys and themes are in step with the tables in the code. UPDATE_GOLDEN=1 writes their parts anew."""
+"""The pages on keys and themes are in step with the tables in the code. DECODETOP_GOLDEN=1 writes their parts anew."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def part(path: Path, name: str, lines: list[str]) -> None:
     found = re.search(rf"(<!-- {name}: .*? -->\n)(.*?)(<!-- end of {name} -->)", text, re.DOTALL)
     assert found is not None
     wanted = "".join(f"{line}\n" for line in lines)
-    if os.environ.get("UPDATE_GOLDEN"):
+    if os.environ.get("DECODETOP_GOLDEN"):
         path.write_text(text[: found.start(2)] + wanted + text[found.end(2) :], "utf-8")
     else:
         assert found[2] == wanted

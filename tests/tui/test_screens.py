@@ -1,4 +1,4 @@
-"""The whole screen as text, at the sizes people use. UPDATE_GOLDEN=1 writes the files anew; read the diff."""
+"""The whole screen as text, at the sizes people use. DECODETOP_GOLDEN=1 writes the files anew; read the diff."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "screens"
 def check(name: str, lines: list[str]) -> None:
     path = GOLDEN / f"{name}.txt"
     text = "".join(f"{line}\n" for line in lines)
-    if os.environ.get("UPDATE_GOLDEN"):
+    if os.environ.get("DECODETOP_GOLDEN"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, "utf-8")
-    assert path.is_file(), f"no {path}: run with UPDATE_GOLDEN=1 and look at it"
+    assert path.is_file(), f"no {path}: run with DECODETOP_GOLDEN=1 and look at it"
     assert text == path.read_text("utf-8")
 
 
