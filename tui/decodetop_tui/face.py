@@ -231,7 +231,8 @@ class Face(App[int], inherit_bindings=False):
             period_s=None if self.piped else self.period_s,
             help_key=self.keymap.first("help"),
         )
-        self.stage.draw(self.lookout.state, situation, self.cells, self.focused_name, self.zoomed)
+        where = (self.focused_name, self.zoomed)
+        self.stage.draw(self.lookout.state, situation, self.cells, *where, covered=self.windowed)
         self.draw_footer()
 
     def draw_footer(self) -> None:

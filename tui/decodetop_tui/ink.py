@@ -42,7 +42,7 @@ class Ink:
         self._changes: list[tuple[int, int, Sequence[Cell]]] = []
 
     def begin(self, *, still: bool) -> None:
-        """A frame begins; `still`: every widget stands where it stood."""
+        """A frame begins; `still`: every widget stands where it stood, in sight."""
         self.open = still and self._driver.sure
 
     def put(self, widget: Widget, x: int, y: int, cells: Cells) -> None:

@@ -40,15 +40,17 @@ class Stage:
         """Let panes shrink again: the size changed, or the operator asked for a refresh."""
         self._wants.clear()
 
-    def draw(self, state: State, situation: Situation, size: Size, focused: str, zoomed: bool) -> Plan:
-        """Place and draw all but the footer's words; only what changed is sent."""
+    def draw(
+        self, state: State, situation: Situation, size: Size, focused: str, zoomed: bool, *, covered: bool = False
+    ) -> Plan:
+        """Place and draw all but the footer's words; only what changed is sent. `covered`: a window lies over it."""
 
         def want(name: str, width: int) -> Want:
             return self._grown(name, width, self.panes[name].want(state, width))
 
         plan = arrange(size.width, size.height, want, focused, zoomed)
         if self.ink is not None:
-            self.ink.begin(still=self._stands(plan))
+            self.ink.begin(still=not covered and self._stands(plan))
         for name, pane in self.panes.items():
             place = plan.panes.get(name)
             self._put(pane, None if place is None else place.rect)
