@@ -18,7 +18,14 @@ from decodetop.todo.document import Document
 from decodetop.todo.model import add
 from decodetop.todo.question import read_question, write_question
 from decodetop.todo.reading import AddTodo
-from decodetop.todo.store import BrokenFileError, NewerSchemaError, TodoStore, salvaged
+from decodetop.todo.store import (
+    EARLIER_ITEMS_KEPT,
+    EARLIER_KEPT,
+    BrokenFileError,
+    NewerSchemaError,
+    TodoStore,
+    salvaged,
+)
 
 
 def adding(content: str) -> Any:
@@ -351,3 +358,28 @@ def test_an_item_an_agent_takes_out_of_its_own_list_is_out(tmp_path: Path) -> No
     store.update(adding("ours too"))
     write(store, PLAN[1:])
     assert contents(store) == ["b", "ours", "ours too"]
+
+
+def test_a_list_read_before_the_last_commands_does_not_take_them_back(tmp_path: Path) -> None:
+    """No screen is open: what was written between an agent's reading and its writing is remembered beside the file."""
+    store = TodoStore(tmp_path)
+    write(store, PLAN)
+    for number in range(5):
+        store.update(adding(f"before {number}"))
+    read = [{name: item[name] for name in ("id", "content", "status")} for item in store.read().items]
+    for number in range(3):
+        store.update(adding(f"after {number}"))
+    write(store, [{**read[0], "status": "completed"}, *read[1:], {"content": "of the agent", "status": "pending"}])
+    assert set(contents(store)) == {
+        "a", "b", *(f"before {number}" for number in range(5)), *(f"after {number}" for number in range(3)),
+        "of the agent",
+    }  # fmt: skip
+
+
+def test_what_is_remembered_stays_small(tmp_path: Path) -> None:
+    store = TodoStore(tmp_path)
+    for number in range(60):
+        store.update(adding(f"item {number}"))
+    earlier = store.memory().earlier
+    assert 1 <= len(earlier) <= EARLIER_KEPT
+    assert sum(len(one.items) for one in earlier) <= EARLIER_ITEMS_KEPT

@@ -42,11 +42,23 @@ class NewerSchemaError(DataError):
     """A later decodetop wrote the file: it may be shown, not written."""
 
 
+EARLIER_KEPT, EARLIER_ITEMS_KEPT = 16, 1_000
+"""Versions remembered beside the file, and their items together: they are written anew with each edit."""
+
+
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What any decodetop wrote `last`, and the last list a `foreign` tool wrote before that; None = not known."""
+    """What any decodetop wrote `last`, and the last list a `foreign` tool wrote before that; None = not known.
+
+    `earlier` = what was written before, oldest first: another tool may have read one of them and write it back now.
+    """
 
     last: Document | None = None
     foreign: Document | None = None
+    earlier: tuple[Document, ...] = ()
+
+    @property
+    def all(self) -> tuple[Document, ...]:
+        return tuple(one for one in (self.foreign, *self.earlier, self.last) if one is not None)
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,23 +177,32 @@ class TodoStore:
         except (ValueError, RecursionError) as error:
             hint = "mend the file, or move it away and `decodetop todo import` it: whole items are saved"
             raise BrokenFileError(f"{self.path} is not a checklist: {_reason(error)}", hint, data) from error
-        if versions or not read.items:
+        if not read.items:
             return _seen_against(read, versions, None)
         memory = self.memory()
-        return _seen_against(read, [one for one in (memory.foreign, memory.last) if one is not None], memory.last)
+        if not versions:
+            return _seen_against(read, memory.all, memory.last)
+        others = [one for one in memory.earlier if not any(same(one.items, known.items) for known in versions)]
+        return _seen_against(read, (*others, *versions), None)
 
     def memory(self) -> Memory:
         """What is known from earlier, also of other decodetops; a help, so its absence is no trouble."""
         try:
             kept = _json(read_regular(self._memory_path, 2 * FILE_MAX_BYTES))
             last, foreign = (kept[name] and with_ids(unnamed_document(kept[name])) for name in ("last", "foreign"))
+            earlier = tuple(with_ids(unnamed_document(one)) for one in kept.get("earlier", ()))
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return Memory()
-        return Memory(last=last or None, foreign=foreign or None)
+        return Memory(last=last or None, foreign=foreign or None, earlier=earlier)
 
     def _remember(self, ours: Document, seen: Seen) -> None:
-        foreign = seen.theirs if seen.foreign else self.memory().foreign
+        memory = self.memory()
+        foreign = seen.theirs if seen.foreign else memory.foreign
+        earlier = [*memory.earlier, *([memory.last] if memory.last is not None else [])][-EARLIER_KEPT:]
+        while earlier and sum(len(one.items) for one in earlier) > EARLIER_ITEMS_KEPT:
+            del earlier[0]
         kept = {name: one and decode_lax(bytes_of(one)) for name, one in (("last", ours), ("foreign", foreign))}
+        kept["earlier"] = [decode_lax(bytes_of(one)) for one in earlier]
         with contextlib.suppress(DataError):
             replace(self._memory_path, json.dumps(kept).encode(), durable=False)
 
