@@ -43,6 +43,11 @@ def test_github_links_none_of_it() -> None:
     assert line == "`@bob` (see `#12`), `GH-7` and `a/b#3`: costs `$5$` `a@b.c` `x{lambda()#3}`"
 
 
+def test_an_address_is_no_link() -> None:
+    (line,) = unlinked([escape("at http://10.0.0.1:30000/v1, (HTTPS://e.x/a_b) www.e.x and ftp://e.x/; httpd, wwww")])
+    assert line == "at `http://10.0.0.1:30000/v1`, (`HTTPS://e.x/a_b`) `www.e.x` and `ftp://e.x/`; httpd, wwww"
+
+
 def test_code_and_what_is_no_link_stay() -> None:
     lines = ["```sh", "echo $HOME @bob", "```", "a `#1 $x` b", "C# and # 1 of 10 % at 3 pm @ noon", escape("`@`")]
     assert unlinked(lines) == lines

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html.parser import HTMLParser
 
 import pytest
 
+from decodetop.core.state import State
 from decodetop.report import report
 from decodetop.report.environment import environment
 from decodetop.report.page import page
 from support import states
-from support.hostile import hostile
+from support.hostile import HOSTILE, hostile, planted
 
 VOID = {"meta", "hr", "br"}
 OURS = {
@@ -51,9 +53,12 @@ def seen(text: str) -> Seen:
     return parser
 
 
-@pytest.mark.parametrize("name", ["box", "hostile", "bare"])
+@pytest.mark.parametrize("name", ["box", "hostile", "planted", "bare"])
 def test_one_page_of_known_tags_that_fetches_and_runs_nothing(name: str) -> None:
-    state = {"box": states.box, "hostile": hostile, "bare": states.bare}[name]()
+    states_of: dict[str, Callable[[], State]] = {
+        "box": states.box, "hostile": hostile, "planted": lambda: planted(lambda _: HOSTILE), "bare": states.bare,
+    }  # fmt: skip
+    state = states_of[name]()
     text = page(report(state))
     found = seen(text)
     assert found.open == [] and set(found.tags) <= OURS and found.refers == [] and found.handlers == []

@@ -10,10 +10,11 @@ from decodetop.gpu.reading import GpuReading
 from decodetop.report import Privacy, markdown, report
 from decodetop.report.environment import environment
 from decodetop.report.page import page
-from decodetop.report.privacy import Veil, _mapped
+from decodetop.report.privacy import Veil
 from decodetop.server.reading import ServerReading
 from decodetop.todo.reading import Todo, TodoReading
 from support import states
+from support.hostile import planted
 
 UUID = "GPU-8f1c2d3e-1111-2222-3333-444455556666"
 
@@ -120,9 +121,18 @@ def test_the_veil_hides_addresses_and_leaves_figures(text: str, wanted: str) -> 
 @pytest.mark.parametrize("anonymous", [False, True])
 def test_no_field_of_any_reading_lets_a_name_or_key_through(anonymous: bool) -> None:
     """The planted words stand in every text of every reading, whatever reading is added next."""
-    planted = _mapped(states.box(server_count=2), lambda text: f"{text} of /home/mallory/k for mallory sk-abcdefgh1234")
-    found = report(planted, Privacy(anonymous=anonymous))
-    everywhere = [found.markdown, page(found), msgspec.json.encode(found.data).decode()]
-    everywhere += [environment(planted, engine, Privacy(anonymous=anonymous)) for engine in ("sglang", "vllm")]
-    for text in everywhere:
+    state = planted(
+        lambda text: f"{text} of /home/mallory/k for mallory sk-abcdefgh1234 at lab-7.corp.example, 10.1.2.3"
+    )
+    server = state.last("server", ServerReading)
+    assert server is not None
+    current = msgspec.structs.replace(server.servers[0], endpoint="http://lab-7.corp.example:1")
+    state = states.put(state, {"server": msgspec.structs.replace(server, servers=(current,))}, 62)
+    found = report(state, Privacy(anonymous=anonymous))
+    assert "## Can this hardware do better?" in found.body and "## Log" in found.body, "every lane is told"
+    written = [found.markdown, page(found), msgspec.json.encode(found.data).decode()]
+    written += [environment(state, engine, Privacy(anonymous=anonymous)) for engine in ("sglang", "vllm")]
+    for text in written:
         assert "mallory" not in text and "sk-abcdefgh1234" not in text
+        if anonymous:
+            assert "lab-7" not in text and "10.1.2.3" not in text

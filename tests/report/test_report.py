@@ -18,7 +18,7 @@ from decodetop.report import file_name, markdown
 from decodetop.report.data import SCHEMA
 from decodetop.server.reading import ServerReading
 from support import states
-from support.hostile import hostile
+from support.hostile import HOSTILE, everywhere, hostile, planted
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "report"
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -132,7 +132,27 @@ def test_no_word_breaks_the_document(word: str) -> None:
     assert headings(text) == SECTIONS
     tokens = flat(PARSER.parse(body(text)))
     assert not {token.type for token in tokens} & {"html_block", "html_inline", "link_open", "image", "hr", "em_open"}
-    assert all(re.search(r"[@#$]|GH-", token.content) for token in tokens if token.type == "code_inline")
+    assert all(re.search(r"[@#$]|GH-|://|www", token.content) for token in tokens if token.type == "code_inline")
+
+
+WORDS = [
+    HOSTILE, "|", "`", "``` ```", "<b>x</b>", "-->", "# a", "- [ ] x", "\u202eabc", "\x1b]0;x\x07", "1. x",
+    "[a](http://e)", "![i](http://e/x.png)", "&amp; &#35;", "\u2028x", "a\\", "~~~", "    code", "\t\tx", "***",
+    "=====", "caf\udce9", "\x00", "@u #1 GH-2 $a$ http://e.x/ www.e.x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WORDS, ids=ascii)
+def test_no_field_of_any_reading_breaks_the_document(word: str) -> None:
+    """Alone, and behind what stands there: log kinds and reasons' names are words from outside too, in a tape."""
+    for change in (lambda _: word, lambda text: f"{text} {word}"):
+        text = markdown(planted(change))
+        assert headings(text) == headings(markdown(everywhere()))
+        tokens = flat(PARSER.parse(body(text)))
+        assert not {one.type for one in tokens} & {"html_block", "html_inline", "link_open", "image", "hr", "em_open"}
+        assert all(char.isprintable() or char == "\n" for char in text)
+        shown = " ".join(one.content for one in tokens if one.type == "text")
+        assert not re.search(r"@u|#1\b|GH-2|https?://e|www\.e", shown)
 
 
 def test_names_that_are_no_text_are_written_as_far_as_they_go() -> None:

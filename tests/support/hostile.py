@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import types
+from collections.abc import Callable
+
 import msgspec
 
 from decodetop.bench.reading import BenchReading, Gate
+from decodetop.core.sample import Failure
 from decodetop.core.state import State
 from decodetop.gpu.reading import GpuReading
 from decodetop.host.reading import HostReading
+from decodetop.log.reading import KINDS, Entry, LogReading
+from decodetop.report.privacy import mapped
 from decodetop.server.reading import Flag, ServerReading
 from decodetop.steps.reading import StepsReading
-from decodetop.todo.reading import Attempt, TodoReading
-from support import states
+from decodetop.todo.reading import Attempt, FollowedPlan, FollowedTodo, FollowReading, TodoReading
+from support import floors, states
 
 HOSTILE = (
     "a|b\n# c `d` <script> [x](y) **z** \\ ~~~ ```\n---\n\u202eevil\u202c\x1b[2J -->\n<!-- decodetop:data\n{}\n-->"
@@ -57,4 +63,35 @@ def hostile(word: str = HOSTILE) -> State:
             "host": replace(host, processes=processes, kernel=word),
         },
         61,
+    )
+
+
+def everywhere() -> State:
+    """A box with something in every lane: floor, log and an agent's plan too, and a source that failed."""
+    entries = tuple(
+        Entry(wall_ns=states.WALL_NS + at, kind=kind, text=f"entry {at}", ref="r", key="k", data={"a": "b"})
+        for at, kind in enumerate((*KINDS, "of a later version"))
+    )
+    plan = FollowedPlan(agent="a", session="s", path="~/x", todos=(FollowedTodo(content="c", status="pending"),))
+    state = states.put(
+        floors.judged(states.box(server_count=2)),
+        {
+            "log": LogReading(path="/x", entries=entries, total=50, unsaved="disk full", problem="two are broken"),
+            "follow": FollowReading(plans=(plan,), searched=("x",), reasons={"y": "z"}),
+        },
+        61,
+    )
+    return states.fail(state, "gpu", Failure(kind="broken", message="no answer", hint="look"))
+
+
+def planted(change: Callable[[str], str]) -> State:
+    """`change` of every text in every reading of `everywhere`; the lanes keep their names."""
+    state = everywhere()
+    lanes = {
+        name: msgspec.structs.replace(lane, last=mapped(lane.last, change), history=())
+        for name, lane in state.lanes.items()
+        if name != "clock"
+    }
+    return msgspec.structs.replace(
+        state, header=mapped(state.header, change), lanes=types.MappingProxyType({**state.lanes, **lanes})
     )

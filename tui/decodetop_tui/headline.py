@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from decodetop.core import words
 from decodetop.core.clock import SECOND_NS
@@ -14,6 +13,7 @@ from decodetop.findings.reading import Finding
 from decodetop.floor.reading import FloorReading, Verdict
 from decodetop.floor.text import VERDICTS
 from decodetop.server.reading import ENGINE_NAMES, Server, ServerReading, is_simulated
+from decodetop.server.text import address
 from decodetop_tui.cells import width_of
 from decodetop_tui.paint import Line, Span
 from decodetop_tui.panes._stepfloor import verdict_style
@@ -113,9 +113,8 @@ def toast_line(level: str, message: str, hint: str, width: int, whole_key: str =
 
 def server_name(server: Server) -> str:
     """`:30001` on this box, else `host:port`."""
-    parts = urlsplit(server.endpoint)
-    port = "" if parts.port is None else f":{parts.port}"
-    return port if parts.hostname in ("127.0.0.1", "localhost", "::1") and port else f"{parts.hostname or ''}{port}"
+    host, port = address(server.endpoint)
+    return port if host in ("127.0.0.1", "localhost", "::1") and port else f"{host}{port}"
 
 
 def _server_parts(state: State) -> list[Part]:

@@ -10,8 +10,11 @@ _MARKUP = re.compile(r"([\\`*<|\[\]~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])|(?<= 
 _BLOCK = re.compile(r"^(?:\d{1,9}(?=[.)](?:\s|$))|(?=#{1,6}(?:\s|$)|>|[-+](?:\s|$)|[-=]+\s*$))")
 """What begins a heading, a quote, a list or a rule when a line begins with it."""
 
-_LINKS = re.compile(r"@(?=[A-Za-z0-9])|#(?=\d)|\$|(?i:(?<![A-Za-z0-9])G(?=H-\d))")
+_REFERS = r"@(?=[A-Za-z0-9])|#(?=\d)|\$|(?i:(?<![A-Za-z0-9])G(?=H-\d))"
 """Where a mention, the number of an issue (`#1`, `GH-1`) or a formula begins."""
+_LINKS = re.compile(_REFERS)
+_ALL_LINKS = re.compile(rf"{_REFERS}|(?i:(?:https?|ftp)://|www\.)")
+"""Also an address that becomes a link; in data, which is not shown, it stays readable."""
 _PIECE = re.compile(r"\\.|(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|(?P<word>[\w@#$./:{}()=+,;%-]+)")
 """A line's parts: an escaped character, code, a word with nothing in it that markdown could take for markup."""
 _FENCE = re.compile(r"(`{3,}|~{3,})(.*)")
@@ -49,7 +52,7 @@ def escape(text: str) -> str:
 
 
 def unlinked(lines: Iterable[str]) -> list[str]:
-    """Lines of markdown in which GitHub sees no @mention, no #123 and no $formula$: such words become code.
+    """Lines of markdown in which GitHub sees no @mention, #123, $formula$ or http://address: such words become code.
 
     A backslash does not help there: GitHub looks for them in what it has rendered. Code blocks stay as they are.
     """
@@ -69,7 +72,7 @@ def unlinked_json(text: str) -> str:
 
 def _as_code(found: re.Match[str]) -> str:
     word = found["word"]
-    if word is None or not _LINKS.search(word):
+    if word is None or not _ALL_LINKS.search(word):
         return found[0]
     core = word.strip(_AROUND)
     before, _, after = word.partition(core)

@@ -44,7 +44,7 @@ PART_WORDS = {
 
 def gap_words(part: str) -> str:
     """A part of the gap in words."""
-    return PARTS.get(part, part)
+    return PARTS.get(part, plain(part))
 
 
 def headline(report: FloorReport) -> str:
@@ -226,7 +226,7 @@ def markdown(reading: FloorReading) -> list[str]:
     if report.gap_ms is not None:
         out += ["", "| from bound to measured | ms |", "|---|--:|"]
         ranked = sorted(report.gap_ms.items(), key=lambda item: -item[1])
-        out += [f"| {gap_words(name)} | {ms:.2f} |" for name, ms in ranked if abs(ms) >= 0.005]
+        out += [f"| {escape(gap_words(name))} | {ms:.2f} |" for name, ms in ranked if abs(ms) >= 0.005]
     if report.verdict is not None:
         out += ["", f"**{VERDICTS[report.verdict.id]}** ({report.verdict.confidence} confidence): "]
         out[-1] += escape(report.verdict.sentence)

@@ -54,7 +54,7 @@ def lines(entries: Iterable[Entry]) -> list[str]:
     found = []
     for heading, entry in by_day(entries):
         found += [heading] if heading else []
-        found.append(f"  {clock(entry.wall_ns)}  {entry.kind:<{KIND_WIDTH}}  {plain(entry.text)}")
+        found.append(f"  {clock(entry.wall_ns)}  {plain(entry.kind):<{KIND_WIDTH}}  {plain(entry.text)}")
     return found
 
 
@@ -70,7 +70,9 @@ def markdown(reading: LogReading) -> list[str]:
         section += [f"The last {len(shown)} of {reading.total} entries.", ""]
     for today, entries in groupby(shown, key=lambda entry: _utc(entry.wall_ns, "%a %Y-%m-%d")):
         section += [f"### {today}", ""]
-        section += [f"- {_utc(one.wall_ns, '%H:%MZ')} {one.kind}: {escape(_brief(one.text))}" for one in entries]
+        section += [
+            f"- {_utc(one.wall_ns, '%H:%MZ')} {escape(one.kind)}: {escape(_brief(one.text))}" for one in entries
+        ]
         section.append("")
     return section[:-1]
 

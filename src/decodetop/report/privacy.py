@@ -79,7 +79,7 @@ class Veil:
 
     def of(self, value: T) -> T:
         """`value` with every text in it changed; words of a fixed set (`Literal`) stay."""
-        return _mapped(value, self.text)  # type: ignore[no-any-return]
+        return mapped(value, self.text)  # type: ignore[no-any-return]
 
     def text(self, text: str) -> str:
         found = self._done.get(text)
@@ -176,18 +176,19 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+def mapped(value: Any, change: Callable[[str], str]) -> Any:
+    """`value` with every text in it, keys included, changed; words of a fixed set (`Literal`) stay."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, msgspec.Struct):
         seen = {field: getattr(value, field) for field in _free_fields(type(value))}
-        changed = {field: _mapped(inner, change) for field, inner in seen.items()}
+        changed = {field: mapped(inner, change) for field, inner in seen.items()}
         changed = {field: inner for field, inner in changed.items() if inner is not seen[field]}
         return msgspec.structs.replace(value, **changed) if changed else value
     if isinstance(value, Mapping):
-        return {_mapped(key, change): _mapped(inner, change) for key, inner in value.items()}
+        return {mapped(key, change): mapped(inner, change) for key, inner in value.items()}
     if isinstance(value, (tuple, list)):
-        return type(value)(_mapped(inner, change) for inner in value)
+        return type(value)(mapped(inner, change) for inner in value)
     return value
 
 

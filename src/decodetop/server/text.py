@@ -37,10 +37,17 @@ def name(server: Server) -> str:
 
 def where(server: Server) -> str:
     """`:30000` on this box, `box7:8000` elsewhere."""
-    parts = urlsplit(server.endpoint)
-    port = f":{parts.port}" if parts.port else ""
-    host = parts.hostname or server.endpoint
+    host, port = address(server.endpoint)
     return port if server.local and port else f"{host}{port}"
+
+
+def address(endpoint: str) -> tuple[str, str]:
+    """Host and `:port`. What is no URL (a tape of somebody else's may hold anything) is a host of its own."""
+    try:
+        parts = urlsplit(endpoint)
+        return parts.hostname or endpoint, f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return endpoint, ""
 
 
 def model(server: Server) -> str:
@@ -244,7 +251,7 @@ def _section(server: Server, several: bool, current: bool) -> list[str]:
         lines.append("")
     missing = unknown(server)
     if missing:
-        lines += ["Not known:", "", *(f"- {fields}: {escape(why)}" for fields, why in missing), ""]
+        lines += ["Not known:", "", *(f"- {escape(fields)}: {escape(why)}" for fields, why in missing), ""]
     return lines
 
 

@@ -270,7 +270,7 @@ def _markdown_kernels(rank: RankSteps) -> list[str]:
     out = ["| kernel | kind | us/step | % | calls |", "|---|---|--:|--:|--:|"]
     for kernel in rank.top_kernels[:MARKDOWN_TOP]:
         cells = (number(kernel.us_per_step, 1), f"{100 * kernel.share:.1f}", number(kernel.calls_per_step))
-        out.append(f"| {escape(brief(kernel.name))} | {kernel.kind.replace('_', ' ')} | {' | '.join(cells)} |")
+        out.append(f"| {escape(brief(kernel.name))} | {escape(kernel.kind.replace('_', ' '))} | {' | '.join(cells)} |")
     return out
 
 
