@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import msgspec
 import platformdirs
 
 from decodetop.core.atomic import make_folder, replace
-from decodetop.core.decode import NotDecoded, decode_lax
+from decodetop.core.decode import NotDecoded, decode_lax, decode_toml
 from decodetop.core.regular import named_path, read_text, why
 from decodetop.errors import ConfigError, UsageError
 
@@ -149,9 +148,9 @@ def _path(text: str | Path, what: str) -> Path:
 
 def _parsed(text: str, path: Path) -> dict[str, Any]:
     try:
-        parsed = tomllib.loads(text)
-        msgspec.convert(parsed, _File)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        parsed = decode_toml(text)
+        decode_toml(text, _File)
+    except NotDecoded as error:
         known = ", ".join(_File.__struct_fields__)
         raise ConfigError(f"{path}: {error}", f"settings are: {known}") from error
     return parsed

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from decodetop.core.decode import WORDS_MAX, NotDecoded, decode, decode_by, decode_lax
+from decodetop.core.decode import WORDS_MAX, NotDecoded, decode, decode_by, decode_lax, decode_toml
 
 
 class Shape(msgspec.Struct):
@@ -65,3 +65,22 @@ def test_the_lax_one_takes_what_other_programs_write() -> None:
         decode_lax("[" * 100_000)
     with pytest.raises(NotDecoded):
         decode_lax("1" * 9000)
+
+
+BAD_TOML = {
+    "nested without end": ("x = " + "[" * 100_000, "nested too deeply"),
+    "a number of thousands of digits": (f"number = {'1' * 9000}", "integer"),
+    "another type": ("number = 'x'", "number: expected a whole number, got text"),
+    "another type within": ("number = 1\nwords = [1]", "words: expected a table, got a list"),
+    "escape sequences": ('number = 1\n"\\u001b[31m" = 1\n"\\u001b[31m" = 2', "overwrite"),
+    "no TOML": ("a =", "Invalid value"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TOML)
+def test_toml_has_the_same_error_in_words_of_its_own(name: str) -> None:
+    text, words = BAD_TOML[name]
+    with pytest.raises(NotDecoded, match=words) as error:
+        decode_toml(text, Shape)
+    assert str(error.value).isprintable() and len(str(error.value)) <= WORDS_MAX
+    assert decode_toml("number = 1", Shape) == Shape(1) and decode_toml("a = 1") == {"a": 1}

@@ -207,6 +207,12 @@ def bare_decodes(tree: ast.Module) -> list[int]:
     return found
 
 
+def test_toml_is_decoded_in_one_place() -> None:
+    readers = [module.where for module in [*ENGINE, *FACE] if "tomllib" in {*module.imports()}]
+    shipped_only = ["sim/metrics.py", "sim/steptime.py"]
+    assert sorted(readers) == ["core/decode.py", *shipped_only]
+
+
 def test_json_from_outside_is_decoded_in_one_place() -> None:
     wrong = [
         f"{module.where}:{line}"

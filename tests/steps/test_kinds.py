@@ -141,7 +141,7 @@ def test_a_file_of_the_user_goes_first(tmp_path: Path) -> None:
         ('[[family]]\nkind = "gem"\nmatch = ["x"]\n', "'gem' is no kind"),
         ('[[family]]\nkind = "idle"\nmatch = ["x"]\n', "'idle' is no kind"),
         ('[[family]]\nkind = "gemm"\nmatch = ["("]\n', "bad regular expression"),
-        ('[[family]]\nkind = "gemm"\nmatch = "x"\n', "Expected `array`"),
+        ('[[family]]\nkind = "gemm"\nmatch = "x"\n', "expected a list, got text"),
         ('[[famliy]]\nkind = "gemm"\n', "unknown field"),
         ("kind = [", "kinds.toml"),
     ],

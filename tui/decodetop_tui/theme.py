@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +17,7 @@ from textual.color import Color
 from textual.color import ColorParseError as TextualColorError
 from textual.theme import Theme as TextualTheme
 
+from decodetop.core.decode import NotDecoded, decode_toml
 from decodetop.core.regular import read_text
 from decodetop.errors import ConfigError
 from decodetop.steps.reading import KINDS
@@ -135,10 +135,10 @@ def find(own: Path | None = None) -> Themes:
 def read(path: Path) -> Theme:
     """The theme in a file; its name is the file's. Raises ConfigError naming file, field and value."""
     try:
-        table = tomllib.loads(read_text(path))
+        table = decode_toml(read_text(path))
     except OSError as error:
         raise ConfigError(f"can't read theme {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (NotDecoded, UnicodeDecodeError) as error:
         raise ConfigError(f"theme {path}: {error}") from error
     fields = {"title": str, "dark": bool, "ansi": bool, "base": dict, "roles": dict, "kinds": dict}
     _check_names(path, "", table, required=("base", "roles", "kinds"), known=tuple(fields))

@@ -7,7 +7,6 @@ after it, so runs of one start are not independent.
 from __future__ import annotations
 
 import random
-import tomllib
 from collections.abc import Sequence
 from typing import Literal
 
@@ -17,6 +16,7 @@ from decodetop.bench.compare import Comparison, Side, of_pairs, said
 from decodetop.bench.reading import SCHEMA, Run
 from decodetop.bench.text import one_line
 from decodetop.bench.verdict import THRESHOLD, Metric
+from decodetop.core.decode import NotDecoded, decode_toml
 from decodetop.errors import ConfigError
 
 How = Literal["argv", "unit"]
@@ -83,8 +83,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 def parse(text: str, where: str) -> Experiment:
     """Raises ConfigError naming the file and what is wrong in it."""
     try:
-        found = msgspec.convert(tomllib.loads(text), Experiment)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        found = decode_toml(text, Experiment)
+    except NotDecoded as error:
         raise ConfigError(f"{where}: {error}", 'see docs/benchmark.md, "Experiments"') from error
     for word, wrong in (
         ("two variants are the least", len(found.variants) < 2),

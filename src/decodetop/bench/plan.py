@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from decodetop.bench.reading import Api, Plan, Preset
+from decodetop.core.decode import NotDecoded, decode_toml
 from decodetop.core.regular import read_text, why
 from decodetop.errors import ConfigError, UsageError
 
@@ -74,8 +74,8 @@ def load_presets(own: Path | None = None) -> tuple[Preset, ...]:
 def parse_presets(text: str, where: str) -> tuple[Preset, ...]:
     """Raises ConfigError."""
     try:
-        entries = msgspec.convert(tomllib.loads(text), dict[str, _Entry])
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        entries = decode_toml(text, dict[str, _Entry])
+    except NotDecoded as error:
         known = ", ".join(_Entry.__struct_fields__)
         raise ConfigError(f"{where}: {error}", f"a preset has: {known}") from error
     return tuple(_preset(name, entry, where) for name, entry in entries.items())

@@ -1,4 +1,4 @@
-"""JSON from outside (files, servers, children): one decoder with one error, whatever is wrong with the bytes.
+"""JSON and TOML from outside (files, servers, children): one decoder with one error, whatever is wrong with the bytes.
 
 msgspec alone raises MsgspecError for a wrong shape, UnicodeDecodeError for some invalid UTF-8 and RecursionError for
 nesting without end; the standard library adds ValueError for a number of thousands of digits. Who forgets one of them
@@ -8,6 +8,8 @@ falls over the file that has it.
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from typing import Any, TypeVar, overload
 
 import msgspec
@@ -20,7 +22,7 @@ WORDS_MAX = 200
 
 
 class NotDecoded(ValueError):
-    """The data is not JSON, or not of the type asked for: one line of words, which may quote the data."""
+    """The data is not JSON (TOML), or not of the type asked for: one line of words, which may quote the data."""
 
 
 @overload
@@ -52,6 +54,37 @@ def decode_lax(data: bytes | str) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise NotDecoded(_words(error)) from error
+
+
+@overload
+def decode_toml(text: str) -> dict[str, Any]: ...
+@overload
+def decode_toml(text: str, kind: type[T], *, strict: bool = True) -> T: ...
+def decode_toml(text: str, kind: Any = dict[str, Any], *, strict: bool = True) -> Any:
+    """A file that the operator wrote, as `kind`. Raises NotDecoded and nothing else, in words of TOML."""
+    try:
+        return msgspec.convert(tomllib.loads(text), kind, strict=strict)
+    except msgspec.ValidationError as error:
+        raise NotDecoded(_wanted(error)) from error
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+        raise NotDecoded("it is nested too deeply" if isinstance(error, RecursionError) else _words(error)) from error
+
+
+_WRONG_TYPE = re.compile(r"Expected `(?P<wanted>[\w |]+)`, got `(?P<got>\w+)`(?: - at `\$\.?(?P<where>.*)`)?")
+_TOML_NAMES = {
+    "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "array": "a list",
+    "object": "a table", "date": "a date", "datetime": "a date", "time": "a time",
+}  # fmt: skip
+
+
+def _wanted(error: msgspec.ValidationError) -> str:
+    """msgspec's word on a wrong type, with the field first and in the names of the file's own language."""
+    found = _WRONG_TYPE.fullmatch(str(error))
+    if found is None:
+        return _words(error)
+    wanted = " or ".join(_TOML_NAMES.get(name, name) for name in found["wanted"].split(" | ") if name != "null")
+    where = f"{found['where']}: " if found["where"] else ""
+    return plain(f"{where}expected {wanted}, got {_TOML_NAMES.get(found['got'], found['got'])}")
 
 
 def _words(error: Exception) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -12,6 +11,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from decodetop.core.decode import NotDecoded, decode_toml
 from decodetop.core.regular import read_text, why
 from decodetop.errors import ConfigError, UsageError
 from decodetop.floor.reading import Hardware, Origin
@@ -82,8 +82,8 @@ def _shipped() -> tuple[Spec, ...]:
 
 def _parse(text: str, where: str) -> tuple[Spec, ...]:
     try:
-        specs = tuple(msgspec.convert(tomllib.loads(text), _File, strict=False).gpu)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        specs = tuple(decode_toml(text, _File, strict=False).gpu)
+    except NotDecoded as error:
         raise ConfigError(
             f"{where}: {error}", "entries are [[gpu]] with name, names, bandwidth = [low, high]"
         ) from error

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache
 from importlib import resources
 
 import msgspec
 
+from decodetop.core.decode import NotDecoded, decode_toml
 from decodetop.core.words import percent, significant
 from decodetop.errors import ConfigError, UsageError
 from decodetop.floor.facts import WORDS, facts_of
@@ -56,8 +56,8 @@ def entries() -> tuple[Entry, ...]:
     """The shipped table. Raises ConfigError for a fact or a verdict that nobody states."""
     text = resources.files("decodetop.floor").joinpath("moves.toml").read_text("utf-8")
     try:
-        table = msgspec.convert(tomllib.loads(text), _File).move
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        table = decode_toml(text, _File).move
+    except NotDecoded as error:
         raise ConfigError(f"moves.toml: {error}", "its head says what an entry holds") from error
     for entry in table:
         unknown = [fact for fact in (*entry.needs, *entry.never) if fact not in WORDS]

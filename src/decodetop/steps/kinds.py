@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from decodetop.core.decode import NotDecoded, decode_toml
 from decodetop.core.regular import read_text, why
 from decodetop.errors import ConfigError
 from decodetop.steps.reading import KINDS
@@ -102,11 +102,11 @@ def load(path: Path) -> Kinds:
 
 def _parse(text: str, where: str) -> _File:
     try:
-        table = msgspec.convert(tomllib.loads(text), _File)
+        table = decode_toml(text, _File)
         for kind in (*(family.kind for family in table.family), *(rule.kind for rule in table.context)):
             if kind not in KINDS[:-1]:
                 raise ConfigError(f"{where}: {kind!r} is no kind", f"kinds are {', '.join(KINDS[:-1])}")
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+    except NotDecoded as error:
         raise ConfigError(f"{where}: {error}", _HINT) from error
     return table
 
