@@ -20,10 +20,12 @@ OFFSETS_MAX = 64
 PAGE_BYTES = 1 << 18
 """Text that is looked through at a time: small enough for the cache."""
 
-_US_DIGITS, _NS_DIGITS = 5, 3
-"""A word holds so many digits before and after the point."""
+_LOW_US_DIGITS, _NS_DIGITS = 4, 3
+"""A word holds so many digits before and after a point."""
 _MICROSECONDS_MAX_DIGITS = 15
 """In ns they are below 2^63."""
+_DURATION_MAX_DIGITS = 5
+"""Of the microseconds; with their point they end in the word they begin in."""
 
 
 def _word(text: bytes) -> np.uint64:
@@ -31,21 +33,23 @@ def _word(text: bytes) -> np.uint64:
 
 
 _OPENING, _PHASE, _COMPLETE = (_word(OPENING[at : at + WIDE]) for at in (0, WIDE, 2 * WIDE))
-_CATEGORY, _NAME = _word(b'"cat": "'), _word(b' "name":')
+_CATEGORY, _NAME = _word(b'": "'), _word(b' "name":')
 _DUR, _ARGS, _ARGS_OPEN = _word(b', "dur":'), _word(b',\n    "a'), _word(b'rgs": {\n')
-_CORR, _ELATION = _word(b'"correla'), _word(b'ation": ')
+_CORREL, _ATION = _word(b' "correl'), _word(b'ation": ')
 _EVENTS = [_word(one) for one in (b'kernel",', b"gpu_memc", b"gpu_mems", b"cuda_run", b"cuda_dri")]
 _NOTES = [_word(one) for one in (b"user_ann", b"gpu_user")]
-_DURATION = b', "dur": '
-_CORRELATION_AT, _ARGS_AT, _BRACE_AT = len('"correlation": '), len(',\n    "args": {\n'), len("\n  ")
+_SERIAL, _SERIAL_WORDS = b' "correlation": ', 3
+_ARGS_AT, _BRACE_AT, _DURATION_AT = len(',\n    "args": {\n'), len("\n  "), len('.000, "dur": ')
 
-_ZEROS, _POINTS, _TOPS = _word(b"0" * WIDE), _word(b"\0\0\0\0\0.\0\0"), _word(b"\x80" * WIDE)
+_BYTE, _HALF = np.uint64(8), np.uint64(32)
+_LOW_BYTE, _LOW_HALF = np.uint64(0xFF), np.uint64(0xFFFFFFFF)
+_ZEROS, _TOPS = _word(b"0" * WIDE), _word(b"\x80" * WIDE)
 _KEEP = np.array([~((1 << 8 * cleared) - 1) & ((1 << 64) - 1) for cleared in range(WIDE)] + [0], np.uint64)
 """Masks that clear the first n bytes."""
 _FILL = ~_KEEP & _ZEROS
-_NS_MASK = _KEEP[_US_DIGITS]
-_US_MASK = ~_NS_MASK
-_POINT = np.uint64(0xFF) << np.uint64(8 * _US_DIGITS)
+_POINT, _POINTS = _LOW_BYTE << _HALF, np.uint64(ord(".")) << _HALF
+_NS_MASK = _KEEP[WIDE - _NS_DIGITS]
+_TENS = 10 ** np.arange(2 * WIDE, dtype=np.int64)
 
 
 class Columns(NamedTuple):
@@ -96,45 +100,43 @@ class Layout:
             return Found(page.events, Columns(nothing, nothing, nothing, nothing), page.whole(notes))
         begin, end = page.opening[wanted], page.closing[wanted]
         head = self._heads.find(text, page.words, begin, end)
-        times = page.times(begin + self._heads.length.take(head))
-        place = self._correlations(page, times.arguments(page), end, head)
-        return Found(page.events, Columns(*page.numbers(times, place), head), page.whole(notes))
+        stamps = page.starts(begin + self._heads.length.take(head))
+        line, duration = page.durations(stamps)
+        serials = _serials(page, *self._correlations(page, line, end, head))
+        columns = _columns(stamps.parts, duration, *serials)
+        return Found(page.events, Columns(*columns, head), page.whole(notes))
 
-    def _correlations(self, page: _Page, line: Ints, closing: Ints, head: Ints) -> Ints:
-        """Places of `"correlation": ` in the arguments: as far from the line's start as the last time, if the numbers
-        before it are as wide."""
+    def _correlations(self, page: _Page, line: Ints, closing: Ints, head: Ints) -> tuple[Ints, Words]:
+        """Places of ` "correlation": ` in the arguments, and the words there: as far from the line's start as the last
+        time, if the numbers before it are as wide."""
         if len(self._offsets) < len(self.heads):
             self._offsets = np.append(self._offsets, np.zeros(len(self.heads) - len(self._offsets), np.int64))
         place = line + self._offsets.take(head)
-        missing = np.flatnonzero(page.words[np.minimum(place, len(page.words) - 1)] != _CORR)
+        words = page.around(np.minimum(place, len(page.text) - _SERIAL_WORDS * WIDE), _SERIAL_WORDS)
+        missing = np.flatnonzero(words[:, 0] != _CORREL)
         for _ in range(OFFSETS_MAX):
             if not len(missing):
                 break
             first = missing[0]
-            offset = page.text.index(b'"correlation": ', line[first], closing[first]) - int(line[first])
-            at = line[missing] + offset
-            here = page.words[np.minimum(at, len(page.words) - 1)] == _CORR
-            place[missing[here]] = at[here]
+            offset = page.text.index(_SERIAL, line[first], closing[first]) - int(line[first])
+            at = np.minimum(line[missing] + offset, len(page.text) - _SERIAL_WORDS * WIDE)
+            words[missing] = page.around(at, _SERIAL_WORDS)
+            place[missing] = at
+            here = words[missing, 0] == _CORREL
             self._offsets[head[missing[here]]] = offset
             missing = missing[~here]
-        _check(not len(missing) and (place < closing).all())
-        _check((page.words[place + _CORRELATION_AT - WIDE] == _ELATION).all())
-        return place
+        _check(not len(missing) and (place < closing).all() and (words[:, 1] == _ATION).all())
+        return place, words
 
 
-class _Times(NamedTuple):
-    """Places of the points in start and duration of each event, and how many digits stand before them."""
+class _Stamps(NamedTuple):
+    """`parts` are the starts' digits, eight a word, the last first; the durations' digits before the point are the
+    first `length` of the words `whole`, and their points at `point`."""
 
-    point: Ints
-    width: int
-    last: Ints
+    parts: list[Words]
+    whole: Words
     length: Ints
-
-    def arguments(self, page: _Page) -> Ints:
-        """Where the line of the arguments starts."""
-        end = self.last + 1 + _NS_DIGITS
-        _check((page.words[end] == _ARGS).all() and (page.words[end + WIDE] == _ARGS_OPEN).all())
-        return end + _ARGS_AT
+    point: Ints
 
 
 class _Page:
@@ -142,92 +144,64 @@ class _Page:
 
     def __init__(self, text: bytes) -> None:
         self.text = text
-        self.bytes = np.frombuffer(text, np.uint8)
         self.words: Words = np.ndarray((len(text) - WIDE + 1,), "<u8", text, 0, (1,))
-        edges = _edges(self.bytes)
-        brace = self.bytes[edges + _BRACE_AT]
-        self.opening, self.closing = edges[::2], edges[1::2]
+        letters = np.frombuffer(text, np.uint8)
+        edges = _edges(letters)
+        brace = letters[edges + _BRACE_AT]
+        self.opening, self.closing = edges[::2].copy(), edges[1::2].copy()
         self.events = len(self.opening)
         _check(self.events == len(self.closing) > 0)
         _check((brace[::2] == ord("{")).all() and (brace[1::2] == ord("}")).all())
 
+    def around(self, place: Ints, count: int) -> Words:
+        """So many words from each place on: together they take no longer to fetch than one."""
+        windows = np.ndarray((len(self.text) - count * WIDE + 1,), f"V{count * WIDE}", self.text, 0, (1,))
+        words: Words = windows[place].view(np.uint64).reshape(-1, count)
+        return words
+
     def wanted(self) -> tuple[Ints, Ints]:
         """Numbers of the GPU events and calls, and of the annotations."""
-        _check((self.words[self.opening] == _OPENING).all())
-        first, second = self.words[self.opening + WIDE], self.words[self.opening + 2 * WIDE]
+        opening, first, second, third, fourth = self.around(self.opening, 5).T
+        _check((opening == _OPENING).all())
         named = first != _PHASE
         if named.any():
             # names of threads, and marks: events without a duration
             for number in np.flatnonzero(named).tolist():
                 _check(first[number] == _NAME and b'"ph": "X"' not in self._whole(number))
-        complete = np.flatnonzero(second == _COMPLETE)
-        _check(len(complete) == np.count_nonzero(second & np.uint64(0xFF) == np.uint64(ord("X"))))
-        category = self.opening[complete] + len(OPENING)
-        _check((self.words[category - WIDE] == _CATEGORY).all())
-        word = self.words[category]
-        return complete[_one_of(word, _EVENTS)], complete[_one_of(word, _NOTES)]
+        complete = second == _COMPLETE
+        _check(np.count_nonzero(complete) == np.count_nonzero(second & _LOW_BYTE == ord("X")))
+        _check(((third & _LOW_HALF == _CATEGORY) | ~complete).all())
+        category = (third >> _HALF) | (fourth << _HALF)
+        events, notes = _one_of(category, _EVENTS) & complete, _one_of(category, _NOTES) & complete
+        return np.flatnonzero(events), np.flatnonzero(notes)
 
-    def times(self, begin: Ints) -> _Times:
+    def starts(self, begin: Ints) -> _Stamps:
         """`begin` are the first digits of the starts."""
         # the stamps of a file have one width but in its first seconds
         width = self.text.index(b".", begin[0]) - int(begin[0])
         _check(0 < width <= _MICROSECONDS_MAX_DIGITS)
         point = begin + width
-        duration = point + 1 + _NS_DIGITS + len(_DURATION)
-        _check((self.words[duration - len(_DURATION)] == _DUR).all() and (self.bytes[duration - 1] == ord(" ")).all())
-        length = _digits(self.words[duration])
-        _check((length > 0).all() and (length <= _US_DIGITS).all())
-        return _Times(point, width, duration + length, length)
+        *upper, low, name, duration = self.around(point - (2 * WIDE + _LOW_US_DIGITS), 5).T
+        _check((low & _POINT == _POINTS).all() and (name == _DUR).all() and (duration & _LOW_BYTE == ord(" ")).all())
+        # without the point
+        low = ((low & ~_KEEP[_LOW_US_DIGITS]) << _BYTE) | (low & _NS_MASK)
+        parts = [_clear(low, 1 + max(0, _LOW_US_DIGITS - width))]
+        for number, more in enumerate(reversed(upper)):
+            digits = width - _LOW_US_DIGITS - number * WIDE
+            if digits > 0:
+                parts.append(_clear(more, max(0, WIDE - digits)))
+        whole = duration >> _BYTE
+        length = _digits(whole)
+        _check((length > 0).all() and (length <= _DURATION_MAX_DIGITS).all())
+        return _Stamps(parts, whole, length, point + _DURATION_AT + length)
 
-    def numbers(self, times: _Times, correlation: Ints) -> tuple[Ints, Ints, Ints]:
-        """Start and duration in ns, and the number at the places given."""
-        point, width = times.point, times.width
-        serial = correlation + _CORRELATION_AT
-        width_of_serial = _digits(self.words[serial])
-        _check((width_of_serial > 0).all())
-        long = bool((width_of_serial == WIDE).any())
-        if long:
-            more = np.where(width_of_serial == WIDE, _digits(self.words[serial + WIDE]), 0)
-            width_of_serial = width_of_serial + more
-            _check((width_of_serial < 2 * WIDE).all())
-        serial = serial + width_of_serial
-        self._ends(serial)
-        parts = [
-            self._clear(self._around(point), max(0, _US_DIGITS - width)),
-            self._clear(self._around(times.last), _US_DIGITS - times.length),
-            self._clear(self.words[serial - WIDE], np.maximum(WIDE - width_of_serial, 0)),
-        ]
-        if long:
-            upper = self.words[serial - 2 * WIDE]
-            parts.append(self._clear(upper, np.minimum(2 * WIDE - width_of_serial, WIDE)))
-        for before in range(_US_DIGITS, width, WIDE):
-            parts.append(self._clear(self.words[point - before - WIDE], max(0, before + WIDE - width)))
-        start, duration, serials, *rest = _values(np.concatenate(parts)).reshape(-1, len(point))
-        if long:
-            serials = serials + rest.pop(0) * 10**WIDE
-        for power, more in enumerate(rest, 1):
-            start = start + more * 10 ** (power * WIDE)
-        return start, duration, serials
-
-    def _around(self, point: Ints) -> Words:
-        """The digits on both sides of the points, without them."""
-        before, after = self.words[point - _US_DIGITS], self.words[point + 1 + _NS_DIGITS - WIDE]
-        _check((before & _POINT == _POINTS).all())
-        joined: Words = (before & _US_MASK) | (after & _NS_MASK)
-        return joined
-
-    @staticmethod
-    def _clear(words: Words, count: int | Ints) -> Words:
-        """Zeros for the first bytes, which are not of the number."""
-        if isinstance(count, int) and not count:
-            return words
-        cleared: Words = (words & _KEEP[count]) | _FILL[count]
-        return cleared
-
-    def _ends(self, place: Ints) -> None:
-        """A number's end."""
-        found = self.bytes[place]
-        _check(((found == ord(",")) | (found == ord("\n"))).all())
+    def durations(self, stamps: _Stamps) -> tuple[Ints, Words]:
+        """Where the line of the arguments starts, and the digits of the durations."""
+        broken, name, opening = self.around(stamps.point - _LOW_US_DIGITS, 3).T
+        _check((broken & _POINT == _POINTS).all() and (name == _ARGS).all() and (opening == _ARGS_OPEN).all())
+        before = WIDE - _NS_DIGITS - stamps.length
+        whole = (stamps.whole << (before << 3).view(np.uint64)) & ~_NS_MASK
+        return stamps.point + 1 + _NS_DIGITS + _ARGS_AT, whole | (broken & _NS_MASK) | _FILL[before]
 
     def whole(self, numbers: Ints) -> bytes:
         return b"[" + b",".join(self._whole(number) for number in numbers.tolist()) + b"]"
@@ -236,15 +210,62 @@ class _Page:
         return self.text[self.opening[number] : self.closing[number] + _BRACE_AT + 1]
 
 
+def _serials(page: _Page, place: Ints, words: Words) -> tuple[list[Words], Ints]:
+    """The correlations' digits: up to eight in the first word, the rest, of which there are so many, in a second."""
+    digits = words[:, 2]
+    length = _digits(digits)
+    _check((length > 0).all())
+    found, more = [_right(digits, length)], np.zeros(len(place), np.int64)
+    end = place + len(_SERIAL) + length
+    if (length == WIDE).any():
+        long = np.flatnonzero(length == WIDE)
+        rest = page.around(place[long] + len(_SERIAL) + WIDE, 1)[:, 0]
+        more[long] = _digits(rest)
+        _check((more < WIDE).all())
+        second = np.full(len(place), _ZEROS)
+        second[long] = _right(rest, more[long])
+        found.append(second)
+        end += more
+    letters = np.frombuffer(page.text, np.uint8)[end]
+    _check(((letters == ord(",")) | (letters == ord("\n"))).all())
+    return found, more
+
+
+def _columns(starts: list[Words], duration: Words, serials: list[Words], more: Ints) -> tuple[Ints, Ints, Ints]:
+    """Start and duration in ns, and the correlation."""
+    values = _values(np.concatenate([*starts, duration, *serials])).reshape(-1, len(duration))
+    start, serial = values[0], values[len(starts) + 1]
+    for number, upper in enumerate(values[1 : len(starts)]):
+        start = start + upper * 10 ** (_LOW_US_DIGITS + _NS_DIGITS + number * WIDE)
+    if len(serials) > 1:
+        serial = serial * _TENS.take(more) + values[-1]
+    return start, values[len(starts)], serial
+
+
+def _clear(words: Words, count: int) -> Words:
+    """Zeros for the first bytes, which are not of the number."""
+    if not count:
+        return words
+    cleared: Words = (words & _KEEP[count]) | _FILL[count]
+    return cleared
+
+
+def _right(words: Words, length: Ints) -> Words:
+    """The number in the first bytes, with zeros before it instead of what follows it."""
+    before = WIDE - length
+    # a shift by 64 would leave the word as it is
+    right: Words = np.where(length > 0, words << ((before & 7) << 3).view(np.uint64), 0) | _FILL[before]
+    return right
+
+
 def _edges(text: NDArray[np.uint8]) -> Ints:
     """Newlines before lines whose third character is a brace, or some rare one."""
     count = len(text) - _BRACE_AT
     found = []
     for low in range(0, count, PAGE_BYTES):
         high = min(low + PAGE_BYTES, count)
-        edge = text[low:high] == ord("\n")
-        edge &= text[low + _BRACE_AT : high + _BRACE_AT] >= ord("{")
-        found.append(np.flatnonzero(edge) + low)
+        at = np.flatnonzero(text[low + _BRACE_AT : high + _BRACE_AT] >= ord("{"))
+        found.append(at[text[low:high][at] == ord("\n")] + low)
     return np.concatenate(found)
 
 
