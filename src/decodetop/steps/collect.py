@@ -20,7 +20,7 @@ EXACT_US = float(1 << 43)
 """Below this a float64 of us with three places still rounds to the right ns (half an ulp < 0.5 ns)."""
 DURATION_MAX_NS = 7 * 24 * 3600 * 1_000_000_000
 """A longer event is a CUPTI overflow (HTA drops the same)."""
-PENDING_ROWS = 16_384
+PENDING_ROWS = 32_768
 """Rows turned into arrays at a time: numpy's calls cost more than the work on a chunk's few hundred."""
 NAMES_MAX = 200_000
 NAME_MAX_CHARS = 16_384
@@ -75,10 +75,10 @@ class _Pending:
             tracks,
         )
 
-    def add_columns(self, columns: Columns, names: NDArray[np.int64], tracks: NDArray[np.int64]) -> None:
-        """Events of a whole chunk."""
-        self._columns.append((columns.start, columns.duration, columns.correlation, names, tracks))
-        self.count += len(names)
+    def add_arrays(self, *columns: NDArray[np.int64]) -> None:
+        """Start, duration, correlation, name and track of events."""
+        self._columns.append(columns)
+        self.count += len(columns[0])
 
     def _add(
         self, start: NDArray[Any], duration: NDArray[Any], correlation: list[int], name: list[int], track: list[int]
@@ -117,7 +117,9 @@ class Collector:
         self._process_of_tag: dict[int | None, int] = {}
         self._gpu = _Pending()
         self._calls = _Pending()
-        self._heads = np.empty((0, 3), np.int64)
+        self._heads = np.empty((3, 0), np.int64)
+        self._columns: list[Columns] = []
+        self._column_rows = 0
         self._order = 0
 
     def add(self, batch: Batch) -> None:
@@ -126,32 +128,39 @@ class Collector:
             self._decoder.exact_only = True
             batch = self._decoder.slow(batch.text)
         if batch.columns is not None:
-            self._add_columns(batch.columns)
+            self._columns.append(batch.columns)
+            self._column_rows += len(batch.columns.start)
         for pending, categories in ((self._gpu, GPU), (self._calls, CALLS)):
             found, names = self._of(batch.typed, categories)
+            exact, exact_names = self._of(batch.rows, categories)
+            if found or exact:
+                self._take_columns()
             if found:
                 pending.add(found, names, self._tracks_of(found))
-            exact, names = self._of(batch.rows, categories)
             if exact:
-                pending.add_exact(exact, names, self._tracks_of(exact))
+                pending.add_exact(exact, exact_names, self._tracks_of(exact))
         for category in NOTES:
-            noted: list[Any] = batch.typed.get(category) or []
-            self._keep_notes(category, noted, _ns(np.array([[note.ts, note.dur] for note in noted])).tolist())
-            rows = batch.rows.get(category) or []
-            self._keep_notes(category, rows, [[row.start_ns, row.duration_ns] for row in rows])
-        if self._gpu.count + self._calls.count > PENDING_ROWS:
+            if noted := batch.typed.get(category):
+                self._keep_notes(category, noted, _ns(np.array([[note.ts, note.dur] for note in noted])).tolist())
+            if rows := batch.rows.get(category):
+                self._keep_notes(category, rows, [[row.start_ns, row.duration_ns] for row in rows])
+        if self._column_rows + self._gpu.count + self._calls.count > PENDING_ROWS:
             self.finish()
 
-    def _add_columns(self, columns: Columns) -> None:
-        if len(self._heads) < len(self._decoder.heads):
-            fresh = [self._head(head) for head in self._decoder.heads[len(self._heads) :]]
-            self._heads = np.concatenate([self._heads, np.array(fresh, np.int64)])
-        on_gpu, names, tracks = self._heads[columns.head].T
-        for pending, mine in ((self._gpu, on_gpu == 1), (self._calls, on_gpu == 0)):
-            if mine.all():
-                pending.add_columns(columns, names, tracks)
-            elif mine.any():
-                pending.add_columns(Columns(*(column[mine] for column in columns)), names[mine], tracks[mine])
+    def _take_columns(self) -> None:
+        """What came by columns so far is pending, before what comes otherwise."""
+        if not self._columns:
+            return
+        if self._heads.shape[1] < len(self._decoder.heads):
+            fresh = [self._head(head) for head in self._decoder.heads[self._heads.shape[1] :]]
+            self._heads = np.concatenate([self._heads, np.array(fresh, np.int64).T], axis=1)
+        *columns, heads = (np.concatenate(parts) for parts in zip(*self._columns, strict=True))
+        self._columns.clear()
+        self._column_rows = 0
+        on_gpu, *named = (column.take(heads) for column in self._heads)
+        for pending, mine in ((self._gpu, np.flatnonzero(on_gpu)), (self._calls, np.flatnonzero(on_gpu == 0))):
+            if len(mine):
+                pending.add_arrays(*(column.take(mine) for column in (*columns, *named)))
 
     def _head(self, head: Head) -> tuple[int, int, int]:
         """Whether it is on a GPU, and the numbers of its name and track."""
@@ -172,6 +181,7 @@ class Collector:
 
     def finish(self) -> None:
         """Hand over what is pending."""
+        self._take_columns()
         if self._gpu.count:
             rows = self._gpu.rows()
             duration = rows["end"] - rows["start"]

@@ -76,6 +76,7 @@ class _Arguments(msgspec.Struct, gc=False):
     correlation: msgspec.Raw = msgspec.Raw(b"null")
 
 
+_NO_EVENTS = b"[]"
 _ARGUMENTS = msgspec.json.Decoder(_Arguments)
 _WANTED_RAW = {f'"{category}"'.encode(): category for category in WANTED}
 
@@ -118,6 +119,8 @@ class EventDecoder:
         found = None if self._chunks.last else self._layout.read(text)
         if found is None:
             return None
+        if found.notes == _NO_EVENTS:
+            return Batch(text, found.events, {}, {}, found.columns)
         noted = self._typed(found.notes) or self.slow(found.notes)
         return Batch(text, found.events, noted.typed, noted.rows, found.columns)
 

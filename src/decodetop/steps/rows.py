@@ -53,10 +53,9 @@ class Process:
             return
         self.gpu.append(rows, partition)
         self.start_samples.append(rows["start"][::SAMPLE_EVERY].copy())
-        tracks, index = np.unique(rows["track"], return_inverse=True)
-        spent = np.bincount(index, weights=rows["end"] - rows["start"])
-        for track, ns in zip(tracks.tolist(), spent.tolist(), strict=True):
-            self.busy_ns[track] = self.busy_ns.get(track, 0) + int(ns)
+        spent = np.bincount(rows["track"], rows["end"] - rows["start"])
+        for track in np.flatnonzero(np.bincount(rows["track"])).tolist():
+            self.busy_ns[track] = self.busy_ns.get(track, 0) + int(spent[track])
 
 
 class Trace:

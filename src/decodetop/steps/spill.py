@@ -65,7 +65,7 @@ class Spill:
             if self._file is None:
                 self._file = tempfile.TemporaryFile(prefix="decodetop-")  # noqa: SIM115
             offset = self._file.seek(0, 2)
-            self._file.write(rows.tobytes())
+            self._file.write(rows.view(np.uint8).data)
             self._file.flush()
         except OSError as error:
             message = f"can't write temporary data to {tempfile.gettempdir()}: {error.strerror or error}"
