@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from decodetop.errors import TraceError
@@ -321,6 +321,7 @@ SWAPS = (
     packed=st.booleans(),
     swap=st.one_of(st.none(), st.sampled_from(SWAPS)),
 )
+@example(places=[(0.46084329788823764, 0)], cut=None, packed=True, swap=None)  # halved without end
 def test_a_damaged_recording_is_a_report_or_a_word(
     tmp_path: Path,
     places: list[tuple[float, int]],

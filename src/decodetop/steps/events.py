@@ -124,18 +124,23 @@ class EventDecoder:
         noted = self._typed(found.notes) or self.slow(found.notes)
         return Batch(text, found.events, noted.typed, noted.rows, found.columns)
 
-    def _batches(self, text: bytes) -> Iterator[Batch]:
-        """At full speed but for the few events around one that is not as Kineto writes it."""
+    def _batches(self, text: bytes, most: int | None = None) -> Iterator[Batch]:
+        """At full speed but for the few events around one that is not as Kineto writes it.
+
+        What one half leaves over is carried into the other; where that makes it longer than `most`, halving leads
+        nowhere.
+        """
         text = self._rescue.with_carry(text)
         batch = self._by_columns(text) or self._typed(text)
         middle = None
-        if batch is None and not self.exact_only and len(text) > SLOW_MAX_BYTES:
+        if batch is None and not self.exact_only and SLOW_MAX_BYTES < len(text) <= (most or len(text)):
             middle = BOUNDARY.search(text, len(text) // 2)
         if middle is None:
             yield batch or self.slow(text)
             return
-        yield from self._batches(text[: middle.start() + 1] + b"]")
-        yield from self._batches(b"[" + text[middle.end() :])
+        most = len(text) * 3 // 4
+        yield from self._batches(text[: middle.start() + 1] + b"]", most)
+        yield from self._batches(b"[" + text[middle.end() :], most)
 
     def slow(self, text: bytes) -> Batch:
         """A chunk with exact times and any kind of value; damaged events are repaired or left out."""
