@@ -233,3 +233,36 @@ def test_steps_longer_than_a_block_are_added_up_in_parts(tmp_path: Path, monkeyp
     monkeypatch.setattr(timeline, "BUCKET_ROWS", 1)
     assert only(decode(6), tmp_path) == expected
     assert expected.period_us is not None and expected.period_us.representative == STEP_US
+
+
+def stretched(name: str, long_us: float, calls: int = 4) -> Trace:
+    """Steps of 1000 us in which each one call of `name`, another one each time, takes `long_us`, the others 2 us."""
+    made = Trace()
+    for step in range(8):
+        start = step * 1000.0
+        made.label("step[DECODE bs=1]", start - 30, 990)
+        kernels, at = [(GEMM, start, 50.0)], start + 60
+        for call in range(calls):
+            took = long_us if call == step % calls and step != 3 else 2.0
+            kernels.append((name, at, took))
+            at += took + 10
+        made.launch(start - 25, kernels)
+    return made
+
+
+def test_one_event_of_most_of_the_step_has_a_likely_cause(tmp_path: Path) -> None:
+    (rank,) = analyse([stretched(NORM, 600.0).write(tmp_path / "t.json")]).ranks
+    assert not rank.coverage.ok
+    assert "one event takes 60% of the step" in rank.coverage.problems[0]
+    assert "600 us where 2.0 us are usual: did another process use this GPU?" in rank.coverage.problems[0]
+
+
+def test_only_mixed_steps_are_said_to_be_so(tmp_path: Path) -> None:
+    made = Trace()
+    for step in range(5):
+        made.label("step[MIXED bs=4 toks=64]", step * 1000.0 - 30, 990)
+        made.launch(step * 1000.0 - 25, [(GEMM, step * 1000.0, 300.0)])
+    (rank,) = analyse([made.write(tmp_path / "t.json")]).ranks
+    assert rank.coverage.problems == (
+        "none of the 5 labelled steps is a decode step (5 mixed): capture with fewer prompts arriving",
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from decodetop.steps.choose import Choice, Window
+from decodetop.steps.choose import Choice, Window, stages
 from decodetop.steps.reading import Coverage
 from decodetop.steps.rows import Trace
 from decodetop.steps.segment import DECODE_LIKE, Labels
@@ -17,6 +17,8 @@ LONGEST_SHARE_MAX = 0.5
 EARLY_SHARE_MAX = 0.01
 ODD_SHARE_MAX = 0.5
 EMPTY_SHARE_MAX = 0.2
+STRETCHED = 20
+"""So many times its usual length an event does not work all the time: processes that share a GPU take turns of ms."""
 BURST = 3
 BURST_MIN = 100
 """The last step may hold so many times the kernels of an ordinary one, and some, before its work must be others'."""
@@ -46,7 +48,7 @@ def check(
     if representative is None:
         fatal += _nothing_kept(labels, choice)
     else:
-        fatal += _longest(trace, windows[representative], sums, representative)
+        fatal += _longest(trace, windows, sums, choice.kept, representative)
         fatal += _burst(labels, sums, representative)
     empty, at_ends = _empty(timeline, labels)
     fatal += _capture(labels) + _order(timeline) + empty + _odd(choice)
@@ -60,7 +62,9 @@ def _nothing_kept(labels: Labels, choice: Choice) -> list[str]:
     if not labels.found:
         return ["no step labels and nothing that repeats: steps can't be told apart (try --step-label REGEX)"]
     if not choice.found:
-        return [f"none of the {len(labels.found)} labelled steps is a decode step: capture while requests are decoding"]
+        there = ", ".join(f"{count} {stage}" for stage, count in stages(labels.found).items() if count)
+        asked = "with fewer prompts arriving" if "mixed" in there else "while requests are decoding"
+        return [f"none of the {len(labels.found)} labelled steps is a decode step ({there}): capture {asked}"]
     reasons = sorted({dropped.why for dropped in choice.dropped})
     return [f"none of the {choice.found} decode steps is whole ({'; '.join(reasons[:4])}): capture more steps"]
 
@@ -112,9 +116,29 @@ def _burst(labels: Labels, sums: Sums, number: int) -> list[str]:
     return [f"{after}: they are other steps', so times per step can't be told"]
 
 
-def _longest(trace: Trace, window: Window, sums: Sums, number: int) -> list[str]:
-    longest = int(sums.longest[number])
-    if longest <= LONGEST_SHARE_MAX * window.period:
+def _longest(trace: Trace, windows: Sequence[Window], sums: Sums, kept: Sequence[int], number: int) -> list[str]:
+    longest, name = int(sums.longest[number]), int(sums.longest_name[number])
+    share = longest / windows[number].period
+    if share <= LONGEST_SHARE_MAX:
         return []
-    name = trace.names[int(sums.longest_name[number])][1][:80]
-    return [f"one event takes {longest / window.period:.0%} of the step ({name}): is this a decode step?"]
+    words = f"one event takes {share:.0%} of the step ({trace.names[name][1][:80]})"
+    here, usual = _usual(sums, kept, name, number)
+    if usual and here > STRETCHED * usual:
+        longer = f"{longest / 1000:,.0f} us where {usual / 1000:,.1f} us are usual"
+        return [f"{words}, {longer}: did another process use this GPU? capture again when it has the GPU alone"]
+    return [f"{words}: is this a decode step?"]
+
+
+def _usual(sums: Sums, kept: Sequence[int], name: int, number: int) -> tuple[float, float]:
+    """What a call of `name` owns, in ns, in step `number` and in the one where it owns the least; 0 where it is not.
+
+    What is owned, not how long the event ran: a kernel that is launched early runs beside the one it waits for.
+    """
+    means = {}
+    for window in {*kept, number}:
+        rows = sums.names_of(window)
+        rows = rows[rows["name"] == name]
+        calls = int(rows["calls"].sum())
+        if calls:
+            means[window] = float(rows["ns"].sum()) / calls
+    return means.get(number, 0.0), min(means.values(), default=0.0)
