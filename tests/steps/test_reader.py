@@ -322,6 +322,7 @@ SWAPS = (
     swap=st.one_of(st.none(), st.sampled_from(SWAPS)),
 )
 @example(places=[(0.46084329788823764, 0)], cut=None, packed=True, swap=None)  # halved without end
+@example(places=[(0.25, 6)], cut=None, packed=True, swap=None)
 def test_a_damaged_recording_is_a_report_or_a_word(
     tmp_path: Path,
     places: list[tuple[float, int]],
