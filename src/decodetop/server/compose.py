@@ -63,10 +63,10 @@ def placed(
 
 
 def logged(server: Server, where: str | None, trouble: str | None) -> Server:
-    """Where its log is, or why it can't be read."""
-    if trouble is None:
+    """Where its log is, or why it can't be read. That none is known matters where its figures would be only."""
+    if trouble is None or where is None:
         return msgspec.structs.replace(server, log=where)
-    return _reasoned(server, {"log": trouble if where is None else f"{where}: {trouble}"})
+    return _reasoned(server, {"log": f"{where}: {trouble}"})
 
 
 def with_facts(server: Server, facts: Facts, found: Found | None, telling: tuple[str, ...]) -> Server:

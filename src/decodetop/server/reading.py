@@ -92,7 +92,8 @@ class Server(msgspec.Struct, frozen=True, kw_only=True):
     """One inference server, by endpoint. None = not known, and `reasons[field]` says why.
 
     `generated_tok_s` is live (never a frozen gauge). `accept_length` includes the bonus token.
-    None without a reason: `speculative_algorithm` = off, `quantization` = none, `retracted` = the engine has no such.
+    None without a reason: `speculative_algorithm` = off, `quantization` = none, `log` = none is known, `generation` =
+    not tried, `retracted` = the engine has no such.
     `retracted`: requests that had begun and were put off for want of KV (SGLang).
     `kv_usage` is 0..1 of `kv_capacity_tokens`; `kv_pool_bytes` is what they take on each GPU. `unit_state` is
     systemd's word (`active`, `failed`, ...). `figures_from`: what the live half is read from; a log's are those of
