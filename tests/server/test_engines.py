@@ -328,7 +328,7 @@ async def test_tensorrt_llm_s_queues_are_not_drained(make_probe: Make) -> None:
     bodies = {"/v1/models": {"data": [{"id": "m", "owned_by": "tensorrt_llm"}]}, "/version": {"version": "1.1.0"}}
     server, paths = await look(make_probe, answers(bodies, b"[]"))
     assert (server.engine, server.version, server.model) == ("trtllm", "1.1.0", "m")
-    assert "/metrics" not in paths and "used up" in server.reasons["running"]
+    assert "/metrics" not in paths and "used up" in server.reasons["running"], "nor are they asked"
 
 
 async def test_old_names_of_sglang_s_addresses(make_probe: Make) -> None:

@@ -175,3 +175,11 @@ def test_addresses() -> None:
 
 def test_a_loop_of_parents_ends() -> None:
     assert roots([process(10, 11, "vllm", "serve"), process(11, 10, "bash")])[0].pid == 10
+
+
+def test_vllm_with_a_prefix_of_its_own() -> None:
+    """VLLM_PROCESS_NAME_PREFIX."""
+    (root,) = roots(
+        [process(1, 0, "vllm", "serve", "m"), process(2, 1, "prod::EngineCore_DP0"), process(3, 2, "prod::Worker_TP1")]
+    )
+    assert [child.role for child in root.children] == ["engine", "worker"]

@@ -13,6 +13,7 @@ from decodetop.findings.owners import foreign_processes, gpus_of
 from decodetop.findings.seen import STEADY_SAMPLES, Hit, Seen
 from decodetop.gpu.judgement import complaints
 from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop.gpu.text import mem_clock
 from decodetop.host.reading import HostReading
 from decodetop.server.reading import Server
 
@@ -89,7 +90,9 @@ def _power_cap(seen: Seen) -> Iterator[Hit]:
     for gpu in _watched(seen):
         if _busy(gpu) and (gpu.event_reasons or 0) & SW_POWER_CAP and gpu.sm_clock_mhz and gpu.sm_clock_max_mhz:
             limit = "" if gpu.power_limit_w is None else f", limit {gpu.power_limit_w:.0f} W"
-            yield Hit(str(gpu.index), f"GPU {gpu.index} is held by its power cap", _clock(gpu) + limit)
+            # decode lives off the memory clock, which a cap mostly leaves alone
+            memory = "" if gpu.mem_clock_mhz is None else f"; memory {mem_clock(gpu)} MHz"
+            yield Hit(str(gpu.index), f"GPU {gpu.index} is held by its power cap", _clock(gpu) + limit + memory)
 
 
 def _clock_low(seen: Seen) -> Iterator[Hit]:

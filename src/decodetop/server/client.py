@@ -29,14 +29,14 @@ IDENTIFY: frozenset[str] = frozenset({"/v1/models", "/model_info", "/version", "
 
 SAFE: Mapping[Engine, frozenset[str]] = {
     "sglang": frozenset(
-        {"/v1/models", "/model_info", "/server_info", "/metrics", "/get_model_info", "/get_server_info"}
+        {"/v1/models", "/model_info", "/server_info", "/metrics", "/v1/loads", "/get_model_info", "/get_server_info"}
     ),
     "vllm": frozenset({"/v1/models", "/version", "/metrics"}),
     "llamacpp": frozenset({"/v1/models", "/props", "/slots", "/metrics", "/health"}),
     "ollama": frozenset({"/v1/models", "/api/version", "/api/ps"}),
     "tgi": frozenset({"/v1/models", "/info", "/metrics"}),
     "lmdeploy": frozenset({"/v1/models", "/metrics"}),
-    "trtllm": frozenset({"/v1/models", "/version"}),
+    "trtllm": frozenset({"/v1/models", "/version", "/prometheus/metrics"}),
     "unknown": IDENTIFY,
 }
 """Read in the engines' sources: each is a GET that changes nothing and runs nothing on the GPU."""
@@ -133,7 +133,8 @@ class SafeClient:
             self._http = httpx.AsyncClient(
                 trust_env=False, follow_redirects=False, timeout=None, verify=self._base.startswith("https")
             )
-        headers = {"Accept": "text/plain" if path == "/metrics" else "application/json", "Accept-Encoding": "identity"}
+        accept = "text/plain" if path.endswith("/metrics") else "application/json"
+        headers = {"Accept": accept, "Accept-Encoding": "identity"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         async with self._http.stream("GET", self._base + path, headers=headers) as response:

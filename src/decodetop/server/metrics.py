@@ -103,19 +103,38 @@ def wanted_names(metrics: Iterable[str], histograms: Iterable[str] = ()) -> froz
 
 
 def parse(text: str, wanted: frozenset[str]) -> Scrape:
-    """Never raises: a line that can't be read is counted."""
+    """Never raises: a line that can't be read is counted. A metric under another spelling of its name is taken where
+    the scrape does not have it under its own (see `spellings`)."""
     points: dict[str, list[Point]] = {}
+    other: dict[str, list[Point]] = {}
     unreadable = 0
-    for line in text.splitlines():
-        if _name_of(line) not in wanted:
+    known = spellings(wanted)
+    for line in text.removeprefix("\ufeff").splitlines():
+        typed = _name_of(line)
+        name = known.get(typed)
+        if name is None:
             continue
         try:
-            name, point = _read(line)
+            point = _read(line)
         except (ValueError, KeyError, IndexError):
             unreadable += 1
         else:
-            points.setdefault(name, []).append(point)
-    return Scrape({name: tuple(seen) for name, seen in points.items()}, unreadable)
+            (points if name == typed else other).setdefault(name, []).append(point)
+    return Scrape({name: tuple(seen) for name, seen in (other | points).items()}, unreadable)
+
+
+@lru_cache(maxsize=64)
+def spellings(wanted: frozenset[str]) -> Mapping[str, str]:
+    """Spelling -> name as wanted. OpenMetrics writes `sglang_x` for `sglang:x`, some relays drop the prefix, and
+    exporters that are not Python's leave a counter's `_total` out."""
+    known: dict[str, str] = {}
+    for name in wanted:
+        prefix, colon, bare = name.partition(":")
+        forms = [f"{prefix}_{bare}", bare] if colon else []
+        if name.endswith("_total"):
+            forms += [form.removesuffix("_total") for form in (name, *forms)]
+        known |= {form: name for form in forms if form not in wanted}
+    return known | {name: name for name in wanted}
 
 
 def latency(histogram: Histogram, over_s: float | None) -> Latency | None:
@@ -143,19 +162,18 @@ def _name_of(line: str) -> str:
     return line.partition("{")[0].partition(" ")[0]
 
 
-def _read(line: str) -> tuple[str, Point]:
+def _read(line: str) -> Point:
     """Raises ValueError, KeyError or IndexError. A time stamp after the value is left out."""
     end = line.rfind("}") + 1 or line.find(" ")
-    name, labels = _series(line[:end])
-    return name, Point(labels, float(line[end:].split()[0]))
+    return Point(_series(line[:end]), float(line[end:].split()[0]))
 
 
 @lru_cache(maxsize=4096)
-def _series(text: str) -> tuple[str, Mapping[str, str]]:
-    """Name and labels of a line without its value: the same in every scrape, so each is parsed once."""
+def _series(text: str) -> Mapping[str, str]:
+    """Labels of a line without its value: the same in every scrape, so each is parsed once."""
     for family in text_string_to_metric_families(f"{text} 0\n"):
         for sample in family.samples:
-            return sample.name, sample.labels
+            return sample.labels
     raise ValueError(f"no sample: {text[:80]!r}")
 
 
@@ -179,7 +197,9 @@ def _totals(points: list[Point]) -> list[Point]:
 def _one_rank(points: list[Point]) -> Iterator[Point]:
     chosen: dict[tuple[tuple[str, str], ...], tuple[tuple[float, ...], Point]] = {}
     for point in points:
-        rest = tuple(sorted(item for item in point.labels.items() if item[0] not in REPLICA_LABELS))
+        # a rank is a process: where both are told, the pid (of Python's multi-process mode) says nothing more
+        same = (*REPLICA_LABELS, "pid") if any(label in point.labels for label in REPLICA_LABELS) else ()
+        rest = tuple(sorted(item for item in point.labels.items() if item[0] not in same))
         rank = tuple(_number(point.labels.get(label, "0")) or 0.0 for label in REPLICA_LABELS)
         if rest not in chosen or rank < chosen[rest][0]:
             chosen[rest] = (rank, point)

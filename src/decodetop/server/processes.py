@@ -185,8 +185,10 @@ def _child(process: Process) -> ServerProcess:
     title = process.argv[0] if process.argv else ""
     name = title if "::" in title else PurePath(title).name
     spoken = f"{name} {process.argv[1]}" if len(process.argv) > 1 else name
+    # VLLM_PROCESS_NAME_PREFIX may put another word before the colons
+    usual = f"VLLM::{spoken.partition('::')[2]}"
     for beginning, role in TITLES:
-        if spoken.startswith(beginning):
+        if spoken.startswith(beginning) or usual.startswith(beginning):
             return ServerProcess(pid=process.pid, role=role, title=name)
     spawned = any("multiprocessing.spawn" in word for word in process.argv)
     return ServerProcess(pid=process.pid, role="worker" if spawned else "other", title=name)

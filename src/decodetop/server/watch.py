@@ -146,6 +146,7 @@ class Watch:
     async def _looked(self, adapter: Adapter) -> Look:
         """By its metrics; by its log where there are none. A server that answers and has neither raises NoAnswer."""
         refused: NoAnswer | None = None
+        look: Look | None = None
         without = LOGGED.get(adapter.engine)
         try:
             look = await adapter.look(partial(self._client.get, adapter.engine), self._facts)
@@ -157,9 +158,10 @@ class Watch:
             if without is None or (look.counters is not None and look.running is not None):
                 return look
         line = await self._log.line()
-        if line is not None or (refused is None and look.counters is None):
-            return look_by_log(line, without, self._log.trouble)
-        if refused is not None:
+        if line is not None or (look is not None and look.counters is None):
+            return look_by_log(line, without, self._log.trouble, look)
+        if look is None:
+            assert refused is not None
             raise refused
         return look
 

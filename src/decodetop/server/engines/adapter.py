@@ -100,12 +100,24 @@ _LIVE = "running queued kv_usage prefix_hit_rate generated_tok_s prompt_tok_s tt
 QUIET = "its log has no new decode line: idle, or quiet"
 
 
-def look_by_log(line: DecodeLine | None, why: str, trouble: str | None = None) -> Look:
+def look_by_log(line: DecodeLine | None, why: str, trouble: str | None = None, told: Look | None = None) -> Look:
     """The live half of a server without metrics (`why`), from its log's newest decode line; `trouble` is why the log
-    can't be read."""
+    can't be read. What it `told` itself goes before its log."""
     if line is None:
         no_line = QUIET if trouble is None else f"its log can't be read: {trouble}"
-        return Look(basis="none", reasons=dict.fromkeys(_LIVE.split(), f"{why}; {no_line}"))
+        reasons = dict.fromkeys(_LIVE.split(), f"{why}; {no_line}")
+        return Look(basis="none", reasons=reasons) if told is None else msgspec.structs.replace(told, reasons=reasons)
+    by_line = _by_line(line, why)
+    if told is None:
+        return by_line
+    gauges = ("running", "queued", "kv_usage", "accept_gauge")
+    known = {field: getattr(told, field) for field in gauges if getattr(told, field) is not None}
+    speculating = told.speculating or by_line.speculating
+    capacity = told.kv_capacity_tokens
+    return msgspec.structs.replace(by_line, **known, kv_capacity_tokens=capacity, speculating=speculating)
+
+
+def _by_line(line: DecodeLine, why: str) -> Look:
     return Look(
         basis="none",
         from_log=True,

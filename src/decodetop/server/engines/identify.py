@@ -13,6 +13,7 @@ from decodetop.server.engines.lmdeploy import LMDeploy
 from decodetop.server.engines.ollama import Ollama
 from decodetop.server.engines.sglang import SGLang
 from decodetop.server.engines.tgi import TGI
+from decodetop.server.engines.trtllm import TensorRT
 from decodetop.server.engines.vllm import VLLM
 from decodetop.server.reading import Engine
 
@@ -54,8 +55,10 @@ def adapter_of(engine: Engine) -> Adapter:
             return TGI()
         case "lmdeploy":
             return LMDeploy()
-        case _:
-            return Listed(engine)
+        case "trtllm":
+            return TensorRT()
+        case "unknown":
+            return Listed()
 
 
 async def identify(get: Get, has_key: bool) -> Engine:

@@ -27,11 +27,16 @@ METRICS = MetricTable(
     queued=("lmdeploy:num_requests_waiting",),
     kv_usage=("lmdeploy:gpu_cache_usage_perc",),
     ttft=("lmdeploy:time_to_first_token_seconds",),
-    itl=("lmdeploy:time_per_output_token_seconds",),
+    itl=("lmdeploy:inter_token_latency_seconds", "lmdeploy:time_per_output_token_seconds"),
     counters={
         "generated_tokens": ("lmdeploy:generation_tokens_total",),
         "prompt_tokens": ("lmdeploy:prompt_tokens_total",),
+        "requests": ("lmdeploy:request_success_total",),
+        "spec_drafts": ("lmdeploy:spec_decode_num_drafts_total",),
+        "spec_accepted_tokens": ("lmdeploy:spec_decode_num_accepted_tokens_total",),
+        "spec_draft_tokens": ("lmdeploy:spec_decode_num_draft_tokens_total",),
     },
+    accepted_per_position=("lmdeploy:spec_decode_num_accepted_tokens_per_pos_total",),
 )
 WANTED = METRICS.wanted()
 
@@ -56,13 +61,16 @@ class LMDeploy:
         scrape = scraped(await ask("/metrics"), WANTED)
         reasons: dict[str, str] = {}
         ttft, itl = histogram(scrape, METRICS.ttft), histogram(scrape, METRICS.itl)
+        counters = counted(scrape, METRICS, ttft, itl)
         return Look(
             basis="counters",
             running=count(gauge(scrape, METRICS.running, "running", reasons)),
             queued=count(gauge(scrape, METRICS.queued, "queued", reasons)),
             kv_usage=share(scrape, METRICS.kv_usage, "kv_usage", reasons),
-            counters=counted(scrape, METRICS, ttft, itl),
+            counters=counters,
             ttft=ttft,
             itl=itl,
+            itl_per_event=bool(counters.spec_drafts),
+            speculating=bool(counters.spec_drafts),
             reasons=reasons,
         )

@@ -33,6 +33,7 @@ from decodetop.server.engines.adapter import (
     total,
     whole_of,
 )
+from decodetop.server.engines.sglang_loads import look_at_loads
 from decodetop.server.flags import requested_flags, shown, whole
 from decodetop.server.metrics import EMPTY, Histogram, Scrape
 from decodetop.server.reading import Counters, Engine
@@ -126,8 +127,9 @@ class SGLang:
     async def look(self, ask: Ask, facts: Facts) -> Look:
         answer = await ask("/metrics")
         if answer.code == 404:
-            await ask("/model_info")  # still there? Cheap, and it runs nothing on the GPU
-            return Look(basis="none", reasons=dict.fromkeys(_LIVE_FIELDS, NO_METRICS))
+            # still there? Both are cheap and run nothing on the GPU; before 0.5.15 the loads wait for the scheduler
+            told = await ask("/v1/loads" if _numbers(facts.version) >= [0, 5, 15] else "/model_info")
+            return look_at_loads(told.object(), dict.fromkeys(_LIVE_FIELDS, NO_METRICS))
         return look_at(scraped(answer, WANTED), facts)
 
 
@@ -139,8 +141,10 @@ _LIVE_FIELDS = tuple(_LIVE.split())
 
 def facts_of(info: Mapping[str, Any]) -> Facts:
     """From the body of `/server_info`, by allow-list."""
+    info = _flat(info)
     states = info.get("internal_states")
-    state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
+    first = states[0] if isinstance(states, list) and states else states
+    state = first if isinstance(first, dict) else {}
     graph = info.get("cuda_graph_config")
     decode = graph.get("decode") if isinstance(graph, dict) else None
     decode = decode if isinstance(decode, dict) else {}
@@ -179,6 +183,12 @@ def facts_of(info: Mapping[str, Any]) -> Facts:
         requested=requested_flags("sglang", _split(launched)) if launched else {},
         reasons=reasons,
     )
+
+
+def _flat(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Versions nest the arguments or the scheduler's figures in an object of their own, or do not."""
+    nested = (info.get(name) for name in ("scheduler_info", "server_args"))
+    return {key: value for part in nested if isinstance(part, dict) for key, value in part.items()} | dict(info)
 
 
 def asked(flags: Mapping[str, str]) -> Facts:
@@ -262,8 +272,11 @@ _MODES = ("decode", "prefill_compute", "prefill_cache")
 
 def _has_realtime(scrape: Scrape, version: str | None) -> bool:
     """Modes not seen yet have no sample, so the version decides where it is known."""
-    numbers = [int(part) for part in re.findall(r"\d+", version or "")[:3]]
-    return scrape.has("sglang:realtime_tokens_total") or numbers >= [0, 5, 8]
+    return scrape.has("sglang:realtime_tokens_total") or _numbers(version) >= [0, 5, 8]
+
+
+def _numbers(version: str | None) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version or "")[:3]]
 
 
 def _kv_usage(scrape: Scrape, capacity: int | None, reasons: dict[str, str]) -> float | None:

@@ -92,7 +92,7 @@ class VLLM:
         )
 
     async def look(self, ask: Ask, facts: Facts) -> Look:
-        return look_at(scraped(await ask("/metrics"), WANTED))
+        return look_at(scraped(await ask("/metrics"), WANTED), facts.speculative_draft_tokens)
 
 
 _CACHE_SETTINGS = (
@@ -183,12 +183,14 @@ def cache_config(scrape: Scrape) -> Mapping[str, str]:
     return points[0].labels if points else {}
 
 
-def look_at(scrape: Scrape) -> Look:
-    """The live half, from one scrape."""
+def look_at(scrape: Scrape, draft_tokens: int | None = None) -> Look:
+    """The live half, from one scrape. `draft_tokens` a draft: V0 counts the drafted tokens and not the drafts."""
     reasons: dict[str, str] = {}
     ttft, itl = histogram(scrape, METRICS.ttft), histogram(scrape, METRICS.itl)
     started = scrape.total("process_start_time_seconds")
     counters = counted(scrape, METRICS, ttft, itl)
+    if counters.spec_drafts is None and counters.spec_draft_tokens is not None and draft_tokens:
+        counters = msgspec.structs.replace(counters, spec_drafts=counters.spec_draft_tokens / draft_tokens)
     running = count(gauge(scrape, METRICS.running, "running", reasons))
     if not any(scrape.points(name) for name in METRICS.running):
         reasons["running"] = NO_STATS
