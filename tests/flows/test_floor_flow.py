@@ -38,6 +38,27 @@ def test_a_server_says_what_was_not_asked_for() -> None:
     assert (plan.verify_tokens, plan.draft_steps, plan.accept_length) == (4, 0, 3.8)
 
 
+@pytest.mark.parametrize(
+    ("engine", "method", "steps", "tokens", "draft_steps", "verify_tokens"),
+    [
+        # a trace of vLLM's eagle3 with 3 tokens has 2 sequences as `generation_2(8)`; SGLang's 4 hold the certain one
+        ("vllm", "eagle3", None, 3, 3, 4),
+        ("vllm", "ngram", None, 3, 0, 4),
+        ("sglang", "EAGLE3", 3, 4, 3, 4),
+        ("sglang", "NGRAM", None, 4, 0, 4),
+        ("llamacpp", "draft model", None, 16, 16, 17),
+    ],
+)
+def test_each_engine_counts_drafted_tokens_its_way(
+    engine: str, method: str, steps: int | None, tokens: int, draft_steps: int, verify_tokens: int
+) -> None:
+    server = msgspec.structs.replace(
+        SERVER, engine=engine, speculative_algorithm=method, speculative_steps=steps, speculative_draft_tokens=tokens
+    )
+    plan = plan_of(from_server(server, Ask()))
+    assert (plan.draft_steps, plan.verify_tokens) == (draft_steps, verify_tokens)
+
+
 def test_attention_groups_only_when_the_server_has_them() -> None:
     eight = msgspec.structs.replace(SERVER, dp=8, tp=8)
     assert from_server(eight, Ask()).dp_attention is None

@@ -96,7 +96,7 @@ def from_server(server: Server, ask: Ask) -> Ask:
     path = ask.model or _path_of(server)
     flags = {flag.name: flag.resolved or flag.requested for flag in server.flags}
     grouped = flags.get("enable_dp_attention") == "true"
-    speculates = server.speculative_algorithm is not None
+    draft_steps, verify_tokens = _drafting(server)
     found = {
         "model": path,
         "tp": server.tp,
@@ -106,12 +106,31 @@ def from_server(server: Server, ask: Ask) -> Ask:
         "batch": server.running or None,
         "context": _context(server),
         "kv_dtype": server.kv_dtype,
-        "draft_steps": server.speculative_steps if speculates else None,
-        "verify_tokens": server.speculative_draft_tokens if speculates else None,
-        "accept_length": server.accept_length if speculates else None,
+        "draft_steps": draft_steps,
+        "verify_tokens": verify_tokens,
+        "accept_length": None if server.speculative_algorithm is None else server.accept_length,
     }
     changes = {name: value for name, value in found.items() if getattr(ask, name) is None and value is not None}
     return msgspec.structs.replace(ask, **changes)
+
+
+_NO_FORWARD = ("ngram", "suffix", "lookahead")
+"""Ways to draft that look tokens up instead of running a model."""
+
+
+def _drafting(server: Server) -> tuple[int | None, int | None]:
+    """Forward passes of the draft, and tokens that the target verifies, a sequence and step; None where not known.
+
+    SGLang counts the token that is certain among its draft tokens; vLLM and llama.cpp do not, and run the draft once
+    for each of theirs.
+    """
+    method, tokens = server.speculative_algorithm, server.speculative_draft_tokens
+    if method is None:
+        return None, None
+    if server.engine == "sglang":
+        return server.speculative_steps, tokens
+    looked_up = any(word in method.lower() for word in _NO_FORWARD)
+    return (0 if looked_up else tokens), (None if tokens is None else 1 + tokens)
 
 
 def _path_of(server: Server) -> Path:
