@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from decodetop.errors import DataError
-from decodetop.flows.capture_files import Folder, cleared, is_rank, taken, whole
+from decodetop.flows.capture_files import Folder, cleared, taken, whole
+from decodetop.steps.folder import is_rank
 
 TRACE = b'{"schemaVersion": 1,\n"traceEvents": [\n' + b",\n".join(b'{"ph": "X", "ts": %d}' % n for n in range(9000))
 END = b'\n], "traceName": "/tmp/x.json"\n}\n'

@@ -14,6 +14,7 @@ from decodetop.errors import UsageError
 from decodetop.steps import kinds, text
 from decodetop.steps.analyse import ProgressOf, analyse
 from decodetop.steps.compare import compare
+from decodetop.steps.folder import ranks_in
 from decodetop.steps.reading import CAPTURE_COSTS, CAPTURE_STEPS, StepsReport
 from decodetop.steps.trace import Progress
 
@@ -24,11 +25,16 @@ CAPTURE = "capture"
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Where each decode step's time goes. Several files are the ranks of one capture; "
+        "Where each decode step's time goes. Several files, or a folder, are the ranks of one capture; "
         "`decodetop steps compare A.. --to B..` compares two captures; "
         "`decodetop steps capture --endpoint URL` profiles a live server."
     )
-    parser.add_argument("traces", nargs="+", metavar="TRACE", help="torch.profiler traces (.json or .json.gz)")
+    parser.add_argument(
+        "traces",
+        nargs="+",
+        metavar="TRACE",
+        help="torch.profiler traces (.json or .json.gz), or a folder: its newest capture",
+    )
     parser.add_argument("--to", nargs="+", metavar="TRACE", help="with compare: the traces after the change")
     parser.add_argument("--itl-ms", type=_positive, metavar="X", help="time per token measured without the profiler")
     parser.add_argument("--accept-length", type=_positive, metavar="A", help="tokens per step when speculating")
@@ -87,7 +93,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 def _analyse(args: argparse.Namespace, traces: Sequence[str]) -> StepsReport:
     return analyse(
-        traces,
+        ranks_in(traces),
         itl_ms=args.itl_ms,
         accept_length=args.accept_length,
         step_label=args.step_label,

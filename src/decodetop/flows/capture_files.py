@@ -11,11 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from decodetop.errors import DataError, TraceError
+from decodetop.steps.folder import is_rank
 from decodetop.steps.inflate import TraceBytes
 
 END_BYTES = 64
-NOT_A_RANK = (".async_llm.", "graph_capture", "-memory")
-"""vLLM's front end (no GPU work), traces of graph captures, memory snapshots. SGLang's `merged-` repeats the ranks."""
 
 
 class Stamp(NamedTuple):
@@ -31,12 +30,6 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     whole: tuple[Path, ...] = ()
     unfinished: tuple[Path, ...] = ()
     stamps: tuple[Stamp, ...] = ()
-
-
-def is_rank(name: str) -> bool:
-    """Whether a file of this name is a rank's trace. Engines write `.tmp` files first and rename them."""
-    traced = name.endswith((".trace.json.gz", ".trace.json"))
-    return traced and not name.startswith(("merged-", ".")) and not any(word in name for word in NOT_A_RANK)
 
 
 def whole(path: Path) -> bool:
