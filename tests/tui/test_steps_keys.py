@@ -85,6 +85,17 @@ async def test_open_a_trace_by_the_picker(tmp_path: Path) -> None:
         assert [Path(path).name[-18:-14] for path in command.paths] == ["TP-0", "TP-1"]
 
 
+async def test_names_in_the_picker_keep_both_ends_and_the_size_whatever_is_in_them(tmp_path: Path) -> None:
+    for name in ("rtl\u202egnp.json", "a\x1b[31m.json", f"rank{'x' * 200}-TP-7.json"):
+        (tmp_path / name).write_bytes(b"x" * 12_345)
+    async with desk(size=(80, 24)) as d:
+        d.face.trace_folder = str(tmp_path)
+        await d.press("o")
+        rows = [line for line in d.screen() if " kB" in line]
+        assert len(rows) == 3 and all("12 kB │" in row for row in rows)
+        assert any("rankxxx" in row and "…" in row and "-TP-7.json" in row for row in rows)
+
+
 async def test_tab_completes_a_folder_and_a_second_one_enters_it(tmp_path: Path) -> None:
     (tmp_path / "prof").mkdir()
     (tmp_path / "prof" / "a.json").write_bytes(b"x" * 12_345)

@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from decodetop_tui.paint import Line, Span
 from decodetop_tui.painted import Styles
-from decodetop_tui.panes._cells import cells, clip, pad
+from decodetop_tui.panes._cells import cells, clean, clip, pad
 from decodetop_tui.screens.modal import Entry, Listing, Modal, Window, columns
 
 MOST_ROWS = 14
@@ -53,8 +53,11 @@ class Choose(Modal[str]):
 
     def __init__(self, styles: Styles, title: str, choices: Sequence[Choice]) -> None:
         super().__init__()
-        self._title, self._choices = title, tuple(choices)
-        self._found = list(choices)
+        self._title = title
+        self._choices = tuple(
+            one._replace(title=clean(one.title), note=clean(one.note), tag=clean(one.tag)) for one in choices
+        )
+        self._found = list(self._choices)
         self._list = Listing(styles)
 
     def compose(self) -> ComposeResult:

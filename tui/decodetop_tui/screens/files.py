@@ -9,6 +9,7 @@ from textual.widgets import Input
 from decodetop_tui import traces
 from decodetop_tui.paint import Line, Span
 from decodetop_tui.painted import Styles
+from decodetop_tui.panes._cells import clean, clip_middle
 from decodetop_tui.screens.modal import Entry, Listing, Modal, Window, columns
 
 ROWS = 14
@@ -95,4 +96,5 @@ class PickTrace(Modal[tuple[str, ...]]):
     def _line(self, entry: traces.Entry, width: int) -> Line:
         style = "" if entry.paths else "key"
         size = traces.size_words(entry.size) if entry.paths else ""
-        return columns([Span(entry.name, style)], [Span(size, "dim")], width)
+        name = clip_middle(clean(entry.name), width - len(size) - 1)
+        return columns([Span(name, style)], [Span(size, "dim")], width)
