@@ -17,6 +17,7 @@ from decodetop.core.outside import plain
 from decodetop_tui.cells import width_of
 from decodetop_tui.paint import Line, Span
 from decodetop_tui.painted import Painted, Styles
+from decodetop_tui.panes._cells import fit
 from decodetop_tui.titles import under_cursor
 
 T = TypeVar("T")
@@ -126,7 +127,7 @@ class Listing(Painted):
         self.top = max(0, min(self.top, len(lines) - height))
         shown = []
         for y in range(self.top, self.top + height):
-            line = lines[y] if y < len(lines) else ()
+            line = fit(lines[y], width) if y < len(lines) else ()
             shown.append(under_cursor(line, width) if cursor and y == self.at and y < len(lines) else line)
         self.paint(shown, width)
 
