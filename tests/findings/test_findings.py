@@ -16,6 +16,7 @@ from decodetop.findings import NOTHING, evaluate, evaluated
 from decodetop.findings.owners import gpus_of
 from decodetop.findings.remedy import REMEDIES
 from decodetop.findings.rules import RULES
+from decodetop.findings.seen import STEADY_SAMPLES
 from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading
 from decodetop.host.reading import Disk, HostProcess, HostReading
 from decodetop.server.reading import Counters, Server, ServerProcess, ServerReading
@@ -92,7 +93,7 @@ def test_a_healthy_box_has_none() -> None:
     ],
 )
 def test_gpu_rules(change: dict[str, Any], expected: str, word: str) -> None:
-    (finding,) = evaluate(state_of([change]))
+    (finding,) = evaluate(state_of([change] * STEADY_SAMPLES))
     assert finding.id == expected
     assert word in finding.evidence and re.search(r"\d", finding.evidence), "no finding without its number"
 
@@ -258,6 +259,18 @@ def test_whose_gpus() -> None:
 
 def test_rule_ids_are_unique() -> None:
     assert len({rule.id for rule in RULES}) == len(RULES)
+
+
+def test_a_moment_at_the_power_cap_is_how_a_gpu_finds_its_clock() -> None:
+    capped = {"event_reasons": 0x4, "sm_clock_mhz": 1965}
+    assert ids(state_of([{}, {}, capped, {}, {}, {}, capped])) == []
+    assert ids(state_of([{}, *[capped] * STEADY_SAMPLES])) == ["power-cap:0"]
+
+
+def test_a_low_clock_names_the_application_clock_where_it_is_told() -> None:
+    low = {"sm_clock_mhz": 1410, "sm_clock_application_mhz": 1410}
+    (finding,) = evaluate(state_of([low] * STEADY_SAMPLES))
+    assert finding.evidence == "SM 1410 of 1980 MHz under load, no event reason: application clock 1410 MHz"
 
 
 def test_eager_decode_passes_are_seen_though_the_batch_would_fit() -> None:

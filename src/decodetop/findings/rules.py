@@ -86,9 +86,17 @@ def _clock(gpu: Gpu) -> str:
     return f"SM {number_plain(gpu.sm_clock_mhz)} of {number_plain(gpu.sm_clock_max_mhz)} MHz"
 
 
+def _steady(seen: Seen, gpu: Gpu) -> list[Gpu]:
+    """The GPU's last readings, all of them under load; empty while there are fewer than tell a state from a moment."""
+    recent = [*_earlier(seen, gpu.index)[-(STEADY_SAMPLES - 1) :], gpu]
+    return recent if len(recent) == STEADY_SAMPLES and all(_busy(one) for one in recent) else []
+
+
 def _power_cap(seen: Seen) -> Iterator[Hit]:
+    """A busy GPU touches its cap for a moment now and then: that is how it finds its clock."""
     for gpu in _watched(seen):
-        if _busy(gpu) and (gpu.event_reasons or 0) & SW_POWER_CAP and gpu.sm_clock_mhz and gpu.sm_clock_max_mhz:
+        recent = _steady(seen, gpu)
+        if recent and all((one.event_reasons or 0) & SW_POWER_CAP for one in recent) and gpu.sm_clock_mhz:
             limit = "" if gpu.power_limit_w is None else f", limit {gpu.power_limit_w:.0f} W"
             # decode lives off the memory clock, which a cap mostly leaves alone
             memory = "" if gpu.mem_clock_mhz is None else f"; memory {mem_clock(gpu)} MHz"
@@ -98,24 +106,30 @@ def _power_cap(seen: Seen) -> Iterator[Hit]:
 def _clock_low(seen: Seen) -> Iterator[Hit]:
     explained = SW_POWER_CAP | HW_SLOWDOWN | SW_THERMAL | HW_THERMAL | HW_POWER_BRAKE
     for gpu in _watched(seen):
-        recent = [*_earlier(seen, gpu.index)[-(STEADY_SAMPLES - 1) :], gpu]
-        if len(recent) < STEADY_SAMPLES or not all(_busy(one) for one in recent):
-            continue
-        if any((one.event_reasons or 0) & explained for one in recent):
+        recent = _steady(seen, gpu)
+        if not recent or any((one.event_reasons or 0) & explained for one in recent):
             continue
         if all(
             one.sm_clock_mhz and one.sm_clock_max_mhz and one.sm_clock_mhz < CLOCK_LOW_SHARE * one.sm_clock_max_mhz
             for one in recent
         ):
-            evidence = f"{_clock(gpu)} under load, no event reason: locked?"
+            evidence = f"{_clock(gpu)} under load, no event reason: {_lock(gpu)}"
             yield Hit(str(gpu.index), f"GPU {gpu.index} runs below its clock", evidence)
+
+
+def _lock(gpu: Gpu) -> str:
+    """An application clock can be read, a lock can't."""
+    set_mhz = gpu.sm_clock_application_mhz
+    if set_mhz is not None and gpu.sm_clock_max_mhz is not None and set_mhz < gpu.sm_clock_max_mhz:
+        return f"application clock {set_mhz} MHz"
+    return "locked?"
 
 
 def _pcie(seen: Seen) -> Iterator[Hit]:
     for gpu in _watched(seen):
         earlier = _earlier(seen, gpu.index)
-        recent = [*earlier[-(STEADY_SAMPLES - 1) :], gpu]
-        if len(recent) < STEADY_SAMPLES or not all(_busy(one) for one in recent):
+        recent = _steady(seen, gpu)
+        if not recent:
             continue
         now = max(((one.pcie_gen or 0, one.pcie_width or 0) for one in recent), key=lambda link: link[0] * link[1])
         best = max(((one.pcie_gen or 0, one.pcie_width or 0) for one in earlier), key=lambda link: link[0] * link[1])
