@@ -68,7 +68,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     stages = parser.add_argument_group("stages that were had before")
     stages.add_argument("--measured-ms", type=positive, metavar="X", help="time per token: nothing is measured")
     stages.add_argument("--run", type=count, metavar="RUN", help="a stored run of one stream: nothing is measured")
-    stages.add_argument("--steps", nargs="+", metavar="FILE", help="traces or a steps report: nothing is profiled")
+    stages.add_argument("--steps", nargs="+", metavar="FILE", help="traces, their folder, a steps report: no profiling")
     newest = "nothing is profiled: the investigation's newest capture, if there is one"
     stages.add_argument("--no-capture", action="store_true", help=newest)
     stages.add_argument("--again", action="store_true", help="keep nothing of an unfinished diagnosis")

@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     seen.add_argument("--measured-ms", type=positive, metavar="X", help="time per token of a stream (ITL)")
     seen.add_argument("--measured-step-ms", type=positive, metavar="X", help="time per step, where it is known")
     seen.add_argument(
-        "--steps", nargs="+", metavar="FILE", help="traces of all ranks, or the JSON of `decodetop steps`"
+        "--steps", nargs="+", metavar="FILE", help="traces of all ranks, their folder, or the JSON of `decodetop steps`"
     )
     own_options(parser)
     parser.add_argument(

@@ -19,6 +19,7 @@ from decodetop.floor.locate import locate
 from decodetop.flows.floor import Ask, Seen
 from decodetop.gpu.reading import GpuReading
 from decodetop.steps.analyse import analyse
+from decodetop.steps.folder import ranks_in
 from decodetop.steps.reading import StepsReport
 
 REPORT_MAX_BYTES = 64 << 20
@@ -105,7 +106,7 @@ def steps_of(files: Sequence[str]) -> StepsReport:
     if len(files) == 1 and (known := _report(Path(files[0]))) is not None:
         report = known
     else:
-        report = analyse(files)
+        report = analyse(ranks_in(files))
     for error in report.errors:
         complain(error)
     if not any(rank.period_us is not None for rank in report.ranks):
