@@ -35,8 +35,8 @@ from decodetop.steps.sweep import Sums
 BARS_MAX = 128
 """Steps of which the parts are kept, for a capture is stored whole."""
 SLOWED_MAX = 0.03
-"""So much longer than the real step the profiled one may be busy: in recordings with graphs the profiler adds 2 to 4 % to
-the period. The GPU then has no idle time to speak of."""
+"""So much longer than the real step the profiled one may be busy: in recordings with graphs the profiler adds 2 to 4 %
+to the period. The GPU then has no idle time to speak of."""
 
 _OTHER, _IDLE = KINDS.index("other"), KINDS.index("idle")
 _FILE_RANKS = (re.compile(r"-TP-(\d+)"), re.compile(r"(?:^|_)tp(\d+)(?:_|\.|$)"), re.compile(r"(?:^|[_.-])rank_?(\d+)"))
