@@ -24,6 +24,7 @@ def test_sglangs_ranks_have_one_time_in_front(tmp_path: Path) -> None:
     put(tmp_path, "1796077000.25-TP-0.trace.json.gz", "1796077000.25-TP-1.trace.json.gz")
     last = ["1796077711.236262-TP-0.trace.json.gz", "1796077711.236262-TP-1.trace.json.gz"]
     put(tmp_path, *last, "merged-1796077711.236262.trace.json.gz", "server.log")
+    put(tmp_path, "1796077711.236262-TP-0-EXTEND.trace.json.gz")
     assert names(tmp_path) == last
 
 
