@@ -9,7 +9,7 @@ from pathlib import Path
 from decodetop.errors import TraceError
 
 NOT_A_RANK = (".async_llm.", "graph_capture", "-memory", "-EXTEND.")
-"""vLLM's front end (no GPU work), traces of graph captures, memory snapshots, SGLang's prefills when it profiles by stage.
+"""vLLM's front end (no GPU work), traces of graph captures, memory snapshots, prefills where SGLang profiles by stage.
 Its `merged-` repeats the ranks."""
 TOGETHER_S = 120.0
 """The ranks of a capture write their files within so long; older ones are of an earlier capture."""
