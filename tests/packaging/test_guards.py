@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -263,3 +264,19 @@ def test_starting_a_subcommand_imports_no_other() -> None:
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
     assert result.returncode == 0, result.stderr
     assert result.stderr.strip() == "[]"
+
+
+def test_every_link_in_the_docs_leads_to_a_file_and_a_heading() -> None:
+    def anchors(page: Path) -> set[str]:
+        heads = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+        return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+    broken = []
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text("utf-8")):
+            if ":" in target:
+                continue
+            there = page.parent / target if target else page
+            if not there.exists() or (anchor and anchor not in anchors(there)):
+                broken.append(f"{page.name}: {target}#{anchor}")
+    assert broken == []
