@@ -283,3 +283,29 @@ def test_each_kept_step_holds_its_parts(tmp_path: Path) -> None:
     for step in rank.kept_steps:
         assert step.kinds_us["idle"] == step.idle_us
         assert sum(round(us * 1000) for us in step.kinds_us.values()) == round(step.period_us * 1000)
+
+
+async def test_the_pair_compared_last_is_told_later_until_a_capture_is_made(tmp_path: Path) -> None:
+    files = [decode(steps).write(tmp_path / f"{steps}.json") for steps in (6, 7, 8)]
+    async with running(tmp_path / "inv") as box:
+        for number, file in enumerate(files[:2], 1):
+            box.engine.submit(OpenTrace(paths=(str(file),)))
+            await box.has(number)
+        newer, older = (one.id for one in box.reading.captures)
+        box.engine.submit(CompareCaptures(pair=(newer, older)))
+        await box.until(lambda _: box.reading.kept is not None)
+        box.engine.submit(CompareCaptures(pair=None))
+        await box.until(lambda _: box.reading.compared is None)
+        assert box.reading.told is not None and box.reading.told[0].id == newer
+    async with running(tmp_path / "inv") as box:
+        await box.has(2)
+        assert box.reading.before_and_after is None, "the pane shows the newest"
+        assert box.reading.told is not None and [one.id for one in box.reading.told] == [newer, older]
+        box.engine.submit(OpenTrace(paths=(str(files[2]),)))
+        await box.has(3)
+        assert box.reading.kept is None
+    for damaged in (b"", b"[]", b'{"schema":1,"pair":["a"],"newest":""}', b"\xff"):
+        (tmp_path / "inv" / "captures" / ".compared").write_bytes(damaged)
+        store = CaptureStore(tmp_path / "inv")
+        store.load()
+        assert (store.compared, store.unreadable, len(store.captures)) == (None, (), 3)

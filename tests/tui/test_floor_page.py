@@ -70,6 +70,16 @@ async def test_f_opens_the_page_and_every_way_leads_back() -> None:
         assert (d.face.focused_name, d.face.zoomed) == ("gpu", True)
 
 
+@pytest.mark.parametrize("size", [(80, 24), (100, 30), (120, 33), (200, 60)])
+async def test_the_end_is_the_end(size: tuple[int, int]) -> None:
+    """The last move tells more when the cursor is on it, so the page is longer then."""
+    async with desk(floors.judged(), size=size) as d:
+        await d.press("f", "G")
+        assert "more ↓" not in d.screen()[2], d.screen()[2]
+        await d.press("g")
+        assert "more ↑" not in d.screen()[2]
+
+
 async def test_a_what_if_by_keys() -> None:
     async with desk(floors.judged(), size=(120, 40)) as d:
         await d.press("right")

@@ -97,6 +97,7 @@ class Pane(Painted):
         self._at = 0
         self._left: tuple[str | None, Rect] | None = None
         """The cursor and place at which the picture was scrolled by hand: its row may be out of sight."""
+        self._to_end = False
         self._known: frozenset[str] | None = None
         """The rows there were when something asked for one more."""
         self._stood: tuple[bool, Rect] | None = None
@@ -113,6 +114,9 @@ class Pane(Painted):
             picture = self._draw(state, self._view(focused, zoomed))
         self._picture = picture = faded(picture, state, self.module.SOURCES)
         self._start_at_the_top()
+        if self._to_end:
+            # the last row may have more to say than it had when it was gone to
+            self._to_end, self.scroll_top = False, self._window.most
         body = self._body(picture, focused)
         title = self._title(picture, focused, state.header.simulated)
         self.paint([title, *body], self.place.rect.width)
@@ -156,6 +160,7 @@ class Pane(Painted):
     def end(self, by: int) -> None:
         """To the very first line (`by` -1) or the very last (1), the cursor on the first or last row."""
         self._go(self._window.end(by))
+        self._to_end = by > 0
 
     def take_next(self) -> None:
         """The cursor goes to the next row that is new."""

@@ -277,12 +277,13 @@ class Taking(msgspec.Struct, frozen=True, kw_only=True):
 
 class StepsReading(Reading, frozen=True, kw_only=True):
     """`captures` newest first. `chosen` is the id of the one to show, None = the newest; `compared` those of the two
-    that are compared, before and after.
+    that are compared, before and after; `kept` those of the two compared last, unless a capture was made since.
     """
 
     captures: tuple[Capture, ...] = ()
     chosen: str | None = None
     compared: tuple[str, str] | None = None
+    kept: tuple[str, str] | None = None
     parsing: Parsing | None = None
     last_error: str | None = None
     taking: Taking = Taking()
@@ -295,17 +296,21 @@ class StepsReading(Reading, frozen=True, kw_only=True):
     @property
     def before_and_after(self) -> tuple[Capture, Capture] | None:
         """The two that are compared."""
-        before, after = (self.capture(one) for one in self.compared or (None, None))
-        return None if before is None or after is None else (before, after)
+        return self._both(self.compared)
 
     @property
     def told(self) -> tuple[Capture, Capture] | None:
-        """The two a report tells of: those compared, else the newest and the one like it that came before."""
-        if self.before_and_after is not None or not self.captures:
-            return self.before_and_after
+        """The two a report tells of: those compared (last), else the newest and the one like it that came before."""
+        found = self.before_and_after or self._both(self.kept)
+        if found is not None or not self.captures:
+            return found
         newest, *older = self.captures
         before = next((one for one in older if one.likeness == newest.likeness), None)
         return None if before is None or newest.likeness is None else (before, newest)
+
+    def _both(self, pair: tuple[str, str] | None) -> tuple[Capture, Capture] | None:
+        before, after = (self.capture(one) for one in pair or (None, None))
+        return None if before is None or after is None else (before, after)
 
     def capture(self, id: str | None) -> Capture | None:
         return next((one for one in self.captures if one.id == id), None)

@@ -73,7 +73,15 @@ class StepsService:
             self._emit(context)
         elif isinstance(command, CompareCaptures):
             self._compared = command.pair
+            if command.pair is not None:
+                self._keep(command.pair, context)
             self._emit(context)
+
+    def _keep(self, pair: tuple[str, str], context: Context) -> None:
+        try:
+            self._store.compare(pair)
+        except DataError as error:
+            context.notify(Notice(level="warning", message=error.message, hint=error.hint))
 
     async def read(self, job: Job, context: Context) -> Capture | None:
         """Parse, store and show. None when it was cancelled. Raises TraceError if nothing could be read."""
@@ -124,6 +132,7 @@ class StepsService:
             captures=self._store.captures,
             chosen=self._chosen,
             compared=self._compared,
+            kept=self._store.compared,
             parsing=self._parsing,
             last_error=self._last_error,
             taking=self._taking,

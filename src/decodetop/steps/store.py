@@ -10,11 +10,14 @@ import msgspec
 
 from decodetop.core.atomic import make_folder, replace
 from decodetop.core.decode import NotDecoded, decode
+from decodetop.core.encode import encode
 from decodetop.core.regular import read_regular
 from decodetop.errors import DataError
 from decodetop.steps.reading import SCHEMA, Capture
 
 FOLDER = "captures"
+COMPARED = ".compared"
+"""The two compared last, so that a later report tells of them: no capture, so it does not end as one."""
 CAPTURE_MAX_BYTES = 64 << 20
 
 
@@ -27,13 +30,28 @@ class _File(msgspec.Struct, frozen=True):
     capture: Capture
 
 
+class _Compared(msgspec.Struct, frozen=True):
+    """`newest` = the newest capture then."""
+
+    schema: int
+    pair: tuple[str, str]
+    newest: str
+
+
 class CaptureStore:
-    """`captures` newest first. `unreadable` files are left where they are."""
+    """`captures` newest first. `unreadable` files are left where they are. `compared` = the two compared last."""
 
     def __init__(self, investigation: Path) -> None:
         self._folder = investigation / FOLDER
         self.captures: tuple[Capture, ...] = ()
         self.unreadable: tuple[str, ...] = ()
+        self._compared: _Compared | None = None
+
+    @property
+    def compared(self) -> tuple[str, str] | None:
+        """None too when a capture was made since."""
+        kept, newest = self._compared, self.captures[0].id if self.captures else None
+        return None if kept is None or kept.newest != newest else kept.pair
 
     def load(self) -> None:
         """Read what is there. Never raises: a folder or file that can't be read is named in `unreadable`."""
@@ -51,11 +69,19 @@ class CaptureStore:
                 bad.append(f"{path.name}: {error}")
         self.captures = tuple(sorted(found, key=_age))
         self.unreadable = tuple(bad)
+        with contextlib.suppress(OSError, NotDecoded):
+            self._compared = decode(read_regular(self._folder / COMPARED), _Compared)
+
+    def compare(self, pair: tuple[str, str]) -> None:
+        """Keep these two. Raises DataError if the disk refuses; then they are known here only."""
+        self._compared = _Compared(SCHEMA, pair, self.captures[0].id if self.captures else "")
+        make_folder(self._folder)
+        replace(self._folder / COMPARED, encode(self._compared))
 
     def add(self, capture: Capture) -> None:
         """Store one; an older one of the same files and time is replaced. Raises DataError if the disk refuses."""
         path = self._folder / f"{capture.id}.json"
-        data = msgspec.json.encode(_File(SCHEMA, capture))
+        data = encode(_File(SCHEMA, capture))
         make_folder(self._folder)
         replace(path, data)
         others = (one for one in self.captures if one.id != capture.id)
