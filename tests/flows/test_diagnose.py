@@ -18,7 +18,7 @@ from decodetop.cli import main
 from decodetop.diagnosis.store import DiagnosisStore
 from decodetop.errors import DataError
 from decodetop.floor.hardware import load, named
-from decodetop.flows.diagnose_course import offer
+from decodetop.flows.diagnose_offer import offer
 from decodetop.flows.floor import Ask, answer
 from decodetop.flows.judging import clocks_of_run, conclude, explains, of_run, token_ms
 from decodetop.gpu.reading import Gpu, GpuReading
@@ -202,17 +202,18 @@ def test_moves_become_items_with_hypothesis_and_effect(tmp_path: Path, stored: R
         Ask(model=CONFIG), named("H200", load()), server=None, steps=analyse([NOGRAPH]), run=run, gpus=None
     )
     assert report.verdict is not None and report.verdict.id == "host_bound"
-    ids = offer(report, tmp_path, 5)
+    ids, edit = offer(report, tmp_path, 5)
+    assert (edit.before.items, len(edit.after.items)) == ((), len(ids))
     assert len(ids) == len(report.moves) > 0
     todos = todos_of(TodoStore(tmp_path).read().items)
     first = todos[0]
     assert first.id == ids[0] and "remove --disable-cuda-graph" in first.content
     assert first.hypothesis == report.verdict.sentence and "of the step" in (first.expected or "")
     assert first.priority == "high" and "may fail at start" in (first.notes or "")
-    assert offer(report, tmp_path, 6) == ()
+    assert offer(report, tmp_path, 6)[0] == ()
 
 
 def test_without_a_verdict_worth_a_move_nothing_is_added(tmp_path: Path) -> None:
     report = answer(Ask(model=CONFIG), named("H200", load()))
     bare = msgspec.structs.replace(report, moves=())
-    assert offer(bare, tmp_path, 5) == ()
+    assert offer(bare, tmp_path, 5)[0] == ()

@@ -13,6 +13,7 @@ import pytest
 from decodetop.bench.plan import load_presets
 from decodetop.bench.reading import ClientCheck, Environment, Metrics, Plan, Quantiles, Requests, Run, Tokens
 from decodetop.bench.store import RunStore
+from decodetop.cli import main
 from decodetop.core.clock import SystemClock
 from decodetop.core.engine import Engine
 from decodetop.core.sample import Command, Header, Notice, Reading, Sample
@@ -20,6 +21,7 @@ from decodetop.diagnosis.reading import Diagnose, Diagnosis, DiagnosisReading, S
 from decodetop.diagnosis.store import DiagnosisStore
 from decodetop.errors import DecodetopError, RequestError, TraceError, UsageError
 from decodetop.floor.hardware import load, named
+from decodetop.floor.reading import FloorReading, WhatIf
 from decodetop.flows.bench import Outcome
 from decodetop.flows.diagnose import DiagnoseService
 from decodetop.flows.diagnose_course import Request
@@ -27,6 +29,9 @@ from decodetop.server.reading import Flag, Server, ServerReading
 from decodetop.steps.analyse import analyse
 from decodetop.steps.reading import Capture
 from decodetop.steps.store import CaptureStore
+from decodetop.todo.reading import AddTodo, RedoTodo, TodoReading, UndoTodo
+from decodetop.todo.service import TodoService
+from decodetop.todo.store import TodoStore
 
 TESTS = Path(__file__).resolve().parents[1]
 CONFIG = TESTS / "floor" / "configs" / "qwen3-8b.json"
@@ -365,3 +370,90 @@ async def test_one_at_a_time(desk: Desk) -> None:
             await desk.ask()
 
     await desk.play(work)
+
+
+FAR = msgspec.structs.replace(SERVER, endpoint="http://far.example:30000", local=False)
+
+
+def unknown_card(server: Server | None, gpus: Any, problem: str | None) -> Any:
+    raise UsageError("http://far.example:30000 runs on another host: its GPU is not known", "give its name: --gpu NAME")
+
+
+async def test_a_server_on_another_host_is_measured_and_what_can_not_be_done_is_said(desk: Desk) -> None:
+    desk.told.server, desk.service.card = FAR, unknown_card
+
+    async def work() -> None:
+        desk.submit(Diagnose(endpoint=FAR.endpoint))
+        await desk.until(lambda: not desk.reading.running and "skipped" in desk.statuses()[2:])
+
+    await desk.play(work)
+    assert desk.statuses() == ["done", "skipped", "skipped", "skipped"]
+    assert (desk.bench.calls, desk.captures.calls) == (1, 0), "a trace that can't be read is not made"
+    assert desk.reading.latest is not None and desk.reading.error is None
+    steps, judge = desk.reading.latest.stages[1].words, desk.reading.latest.stages[2].words
+    assert "copy them here and open them (o), or give --steps FILE" in steps
+    assert "its GPU is not known" in judge and "--gpu NAME --model PATH" in judge
+    said = desk.notices()[-1]
+    assert said.message.startswith("run 1: 19.3 ms a token, one stream; not judged: ") and said.ring
+
+
+async def test_a_server_on_another_host_is_judged_by_the_card_that_was_chosen(desk: Desk) -> None:
+    desk.told.server, desk.service.card = FAR, unknown_card
+
+    async def work() -> None:
+        desk.engine.emit("floor", FloorReading(asked=WhatIf(gpu="H200")))
+        desk.submit(Diagnose(endpoint=FAR.endpoint))
+        await desk.until(lambda: desk.reading.latest is not None and desk.reading.latest.finished)
+
+    await desk.play(work)
+    assert desk.statuses() == ["done", "skipped", "done", "done"]
+    assert desk.reading.latest is not None and desk.reading.latest.report is not None
+    assert desk.reading.latest.report.hardware.name.startswith("H200")
+
+
+async def test_the_command_refuses_a_card_that_is_not_known_before_it_measures(desk: Desk) -> None:
+    desk.told.server, desk.service.card = FAR, unknown_card
+
+    async def work() -> None:
+        with pytest.raises(UsageError, match="its GPU is not known"):
+            await desk.ask(endpoint=FAR.endpoint)
+
+    await desk.play(work)
+    assert desk.bench.calls == 0
+
+
+async def test_what_a_diagnosis_put_on_the_list_is_taken_back_as_one_edit(desk: Desk, tmp_path: Path) -> None:
+    """Where a screen shows the list by `u`, and what was edited since stays."""
+    todo = TodoService(tmp_path)
+    desk.engine = Engine(
+        Header(version="0", host="box", started_wall_ns=0), SystemClock(), [desk.told], [desk.service, todo]
+    )
+
+    def listed() -> TodoReading:
+        return desk.engine.state.last("todo", TodoReading) or TodoReading(path="")
+
+    async def work() -> None:
+        await desk.until(lambda: listed().revision >= 0)
+        await desk.ask()
+        await desk.until(lambda: len(listed().todos) > 1 and listed().undo_depth == 1)
+        desk.submit(AddTodo(content="of the operator"))
+        await desk.until(lambda: listed().undo_depth == 2)
+        desk.submit(UndoTodo())
+        desk.submit(UndoTodo())
+        await desk.until(lambda: not listed().todos)
+        desk.submit(RedoTodo())
+        await desk.until(lambda: len(listed().todos) > 1)
+
+    await desk.play(work)
+
+
+async def test_without_a_screen_the_command_takes_it_back(
+    desk: Desk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work() -> None:
+        await desk.ask()
+
+    await desk.play(work)
+    assert len(TodoStore(tmp_path).read().items) > 1
+    assert main(["todo", "--investigation", str(tmp_path), "undo"]) == 0
+    assert TodoStore(tmp_path).read().items == () and "is gone" in capsys.readouterr().out

@@ -19,6 +19,11 @@ def question(endpoint: str | None, server: Server | None) -> str:
     if server is not None:
         named = [ENGINE_NAMES.get(server.engine, server.engine), server.version, server.served_name or server.model]
         who = f"{' '.join(word for word in named if word)} at {where}"
+    if server is not None and not server.local:
+        return plain(
+            f"{who}: one stream is measured. It runs on another host: its decode steps can't be profiled from here, "
+            "and it is judged where its card is chosen (f) and its model is known here."
+        )
     running = 0 if server is None or server.generated_tok_s == 0 else server.running or 0
     busy = f" {running} requests of others run there: the step is theirs too." if running else ""
     return plain(

@@ -20,6 +20,7 @@ from decodetop.diagnosis.reading import Diagnose, Diagnosis, DiagnosisReading, S
 from decodetop.diagnosis.store import DiagnosisStore
 from decodetop.errors import DataError, DecodetopError, UsageError
 from decodetop.floor.hardware import Card
+from decodetop.floor.reading import FloorReading
 from decodetop.flows.bench import BenchService
 from decodetop.flows.capture import CaptureService
 from decodetop.flows.diagnose_course import Course, Request, with_stage
@@ -77,12 +78,19 @@ class DiagnoseService:
             if self._task is not None:
                 self._task.cancel()
         elif isinstance(command, Diagnose):
-            found = await self.diagnose(Request(endpoint=command.endpoint, again=command.again), context)
+            floor = context.state.last("floor", FloorReading)
+            # the card chosen for a what-if is the only word there is of one on another host
+            gpu = floor.asked.gpu if floor is not None else None
+            request = Request(endpoint=command.endpoint, again=command.again, far_gpu=gpu, as_far_as=True)
+            found = await self.diagnose(request, context)
             if found is None:
                 kept = text.kept_words(self._reading.latest) if self._reading.latest is not None else ""
                 context.notify(Notice(message=f"the diagnosis was stopped: {kept}"))
             elif found.report is not None and found.report.verdict is not None:
                 context.notify(Notice(message=found.report.verdict.sentence, ring=True))
+            else:
+                said = found.stage("judge").words
+                context.notify(Notice(message=f"{found.stage('measure').words}; not judged: {said}", ring=True))
 
     async def diagnose(self, request: Request, context: Context) -> Diagnosis | None:
         """Stage after stage. None when it was stopped; what is done is kept.

@@ -20,18 +20,17 @@ from decodetop.bench.reading import Preset, Run
 from decodetop.bench.store import RunStore
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.engine import Context
-from decodetop.core.words import significant
 from decodetop.diagnosis.reading import OVER, Diagnosis, Stage, StageName, StageStatus, Subject
 from decodetop.diagnosis.store import DiagnosisStore
 from decodetop.errors import DecodetopError, RequestError, UsageError
+from decodetop.floor import hardware
 from decodetop.floor.hardware import Card
-from decodetop.floor.offers import standing, todo_of_move
 from decodetop.floor.reading import FloorReport
-from decodetop.floor.text import VERDICTS
 from decodetop.flows.bench import BenchService, new_seed
 from decodetop.flows.bench_window import endpoint_for, fresh, server_at
 from decodetop.flows.capture import CaptureService
 from decodetop.flows.capture_profile import check_engine
+from decodetop.flows.diagnose_offer import evidence_of, offer, remember
 from decodetop.flows.floor import Ask, from_server
 from decodetop.flows.judging import batch_of, conclude, explains, measured_words, token_ms
 from decodetop.flows.standing import capture_stands, flags_of
@@ -39,11 +38,7 @@ from decodetop.gpu.reading import GpuReading
 from decodetop.server.reading import Server, ServerReading
 from decodetop.steps.reading import Capture, CaptureSteps, StepsReport
 from decodetop.steps.store import CaptureStore
-from decodetop.todo import model
-from decodetop.todo.document import Document
-from decodetop.todo.reading import Evidence
-from decodetop.todo.store import TodoStore
-from decodetop.todo.view import todos_of
+from decodetop.todo.reading import EditMade
 
 T = TypeVar("T")
 
@@ -57,6 +52,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be diagnosed, and what of it was had before: `run_id` or `ask.token_ms` for the load, `steps`.
 
     `profile` False = no capture is taken. `offer` False = the checklist is left alone. `again` = nothing is kept.
+    `far_gpu` = the card of a server on another host, by its name in the table. `as_far_as` = such a server whose card
+    or model is not known here is measured all the same, and not judged.
     """
 
     endpoint: str | None = None
@@ -68,6 +65,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     steps_words: str = "the traces given"
     profile: bool = True
     offer: bool = True
+    far_gpu: str | None = None
+    as_far_as: bool = False
+
+
+FAR_STEPS = (
+    "it runs on another host, where its trace files stay: copy them here and open them (o), or give --steps FILE to "
+    "decodetop diagnose"
+)
+FAR_HINT = "decodetop diagnose --endpoint URL --gpu NAME --model PATH judges it"
 
 
 class Tools(Protocol):
@@ -107,14 +113,13 @@ class Course:
     async def run(self) -> Diagnosis:
         request = self._request
         server = await self._server()
-        lane = self._context.state.lane("gpu")
-        problem = lane.failure.message if lane.failure is not None else None
         # what is wrong with card or model is said before a benchmark is spent on it
-        card = self._tools.card(server, self._context.state.last("gpu", GpuReading), problem)
-        if server is not None:
-            from_server(server, request.ask)
-        elif request.ask.model is None:
-            raise UsageError("there is no model to judge", "give --model PATH, or start the server on this box")
+        try:
+            card: Card | str = self._judged_by(server)
+        except UsageError as error:
+            if not (request.as_far_as and _is_far(server)):
+                raise
+            card = f"{error.message}; {FAR_HINT}"
         self._now = await self._begun(None if server is None else subject_of(server))
         run = await self._had_run()
         if run is None and self._request.ask.token_ms is None:
@@ -125,6 +130,19 @@ class Course:
         report = await self._stage("judge", partial(self._judge, card, run, steps))
         await self._stage("checklist", partial(self._offer, report, run, capture))
         return self._now
+
+    def _judged_by(self, server: Server | None) -> Card:
+        """The card it runs on, its model looked for as well. Raises UsageError where one of them is not known."""
+        request, state = self._request, self._context.state
+        lane = state.lane("gpu")
+        problem = lane.failure.message if lane.failure is not None else None
+        if server is not None:
+            from_server(server, request.ask)
+        elif request.ask.model is None:
+            raise UsageError("there is no model to judge", "give --model PATH, or start the server on this box")
+        if _is_far(server) and request.far_gpu is not None:
+            return hardware.named(request.far_gpu, hardware.load())
+        return self._tools.card(server, state.last("gpu", GpuReading), problem)
 
     async def _server(self) -> Server | None:
         """As it is now. Raises UsageError, RequestError when the load or the profile needs one that is not up."""
@@ -236,12 +254,14 @@ class Course:
             if kept is not None:
                 return kept.report, kept
             self._put("steps", "waiting")
-        if request.profile:
+        far = _is_far(server)
+        if request.profile and not far:
             return None, None
         newest = next((one for one in captures if server is None or capture_stands(one, server)), None)
         if newest is None:
             where = "of this server as it runs now" if captures else "in this investigation"
-            self._put("steps", "skipped", f"no capture {where}: judged without one")
+            why = f"no capture {where}: judged without one"
+            self._put("steps", "skipped", f"{why}; {FAR_STEPS}" if far and request.profile else why)
             return None, None
         words = f"capture {newest.id}, the newest of the investigation"
         steps = self._fit(newest.report, words, newest.id)
@@ -278,7 +298,10 @@ class Course:
         self._put("steps", "done", words, capture_id=capture_id)
         return steps
 
-    async def _judge(self, card: Card, run: Run | None, steps: StepsReport | None) -> FloorReport:
+    async def _judge(self, card: Card | str, run: Run | None, steps: StepsReport | None) -> FloorReport | None:
+        if isinstance(card, str):
+            self._put("judge", "skipped", card)
+            return None
         await fresh(self._context, "server")
         endpoint = self._now.subject.endpoint if self._now.subject is not None else ""
         server, gpus = server_at(self._context, endpoint), self._context.state.last("gpu", GpuReading)
@@ -289,15 +312,31 @@ class Course:
         self._put("judge", "done", report.verdict.sentence, report=report)
         return report
 
-    async def _offer(self, report: FloorReport, run: Run | None, capture: Capture | None) -> None:
+    async def _tell_notebook(self, edit: EditMade) -> None:
+        """The way back: `u` where a screen shows the list, else `decodetop todo undo`."""
+        if self._context.state.lane("todo").last is not None:
+            self._context.submit(edit)
+        else:
+            await self._tools.call(partial(remember, self._folder, edit))
+
+    async def _offer(self, report: FloorReport | None, run: Run | None, capture: Capture | None) -> None:
+        if report is None:
+            self._put("checklist", "skipped", "no verdict, so no moves")
+            return
         if not self._request.offer:
             self._put("checklist", "skipped", "the checklist is left alone")
             return
         links = evidence_of(self._now, run, capture)
         work = partial(offer, report, self._folder, self._context.clock.wall_ns(), links)
-        ids = await self._tools.call(work)
+        ids, edit = await self._tools.call(work)
+        if ids:
+            await self._tell_notebook(edit)
         known = tuple(dict.fromkeys((*self._now.todo_ids, *ids)))
         self._put("checklist", "done", f"{len(ids)} items added" if ids else "nothing to add", todo_ids=known)
+
+
+def _is_far(server: Server | None) -> bool:
+    return server is not None and not server.local
 
 
 def new_diagnosis(wall_ns: int, subject: Subject | None) -> Diagnosis:
@@ -320,37 +359,6 @@ def subject_of(server: Server) -> Subject:
         model=server.model,
         settings=f"{zlib.crc32(kept.encode()):08x}",
     )
-
-
-def evidence_of(diagnosis: Diagnosis, run: Run | None, capture: Capture | None) -> tuple[Evidence, ...]:
-    """What the moves rest on: the run, the capture, the diagnosis itself."""
-    found: list[Evidence] = []
-    if run is not None and run.id is not None:
-        found.append(Evidence(kind="run", ref=str(run.id), summary=f"{significant(token_ms(run))} ms a token"))
-    if capture is not None:
-        report = capture.report
-        used = report.ranks[0].steps.used if report.ranks else 0
-        found.append(Evidence(kind="capture", ref=capture.id, summary=f"{used} decode steps"))
-    verdict = diagnosis.report.verdict if diagnosis.report is not None else None
-    words = None if verdict is None else VERDICTS[verdict.id]
-    return (*found, Evidence(kind="report", ref=diagnosis.id, summary=words))
-
-
-def offer(report: FloorReport, folder: Path, wall_ns: int, links: tuple[Evidence, ...] = ()) -> tuple[str, ...]:
-    """The moves as pending items, but those listed or tried already. Ids of those added. Raises DataError."""
-    added: list[str] = []
-
-    def change(document: Document) -> Document:
-        added.clear()
-        listed = todos_of(document.items)
-        for move in report.moves:
-            if standing(move, listed) is None:
-                document, id = model.add(document, todo_of_move(move, links), wall_ns)
-                added.append(id)
-        return document
-
-    TodoStore(folder).update(change)
-    return tuple(added)
 
 
 def stored_run(folder: Path, id: int) -> Run:

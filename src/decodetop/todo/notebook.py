@@ -12,6 +12,7 @@ from decodetop.todo.reading import (
     AddAttempt,
     AddEvidence,
     AddTodo,
+    EditMade,
     EditTodo,
     ImportTodos,
     MoveTodo,
@@ -62,6 +63,9 @@ class Notebook:
 
     def edit(self, command: Command, wall_ns: int) -> Notice | None:
         """Make an edit; the result is a word to the operator. Raises UsageError and DataError, with nothing changed."""
+        if isinstance(command, EditMade):
+            self.undo = self.undo.record(command.before, command.after)
+            return None
         before = self.now
         notice = self._apply(command, wall_ns)
         if isinstance(command, (UndoTodo, RedoTodo)):

@@ -27,6 +27,7 @@ from decodetop.todo.reading import (
     AddAttempt,
     AddEvidence,
     AddTodo,
+    EditMade,
     EditTodo,
     ImportTodos,
     MoveTodo,
@@ -87,6 +88,7 @@ class TodoService:
         AddEvidence,
         RestoreTodo,
         ImportTodos,
+        EditMade,
     )
 
     def __init__(
