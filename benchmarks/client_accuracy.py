@@ -1,11 +1,11 @@
 """How true a benchmark client's figures are: against a server that logs when it really sent each token.
 
     python benchmarks/client_accuracy.py --streams 1 8 32 64 128 256 --json accuracy.json
-    python benchmarks/client_accuracy.py --realtime        # on a busy machine, as root
+    python benchmarks/client_accuracy.py --realtime        # on a busy machine, as root; peers get niceness -15
     python benchmarks/client_accuracy.py --aiperf VENV/bin/python --guidellm ... --inference-perf ...
 
-It needs no installation and no network: from a checkout, with httptools, uvloop, msgspec, psutil and httpx in a folder
-SITE, `PYTHONPATH=src:tui:SITE python benchmarks/client_accuracy.py`.
+It needs no installation and no network: from a checkout, with httptools, uvloop, msgspec, psutil, isal and httpx in a
+folder SITE, `PYTHONPATH=src:tui:SITE python benchmarks/client_accuracy.py`.
 
 The server (decodetop.sim, `--exact`: TTFT 100 ms, ITL 20 ms from the arrival of each request) runs on one core, the
 client on another, no sibling of it; both stamp with CLOCK_MONOTONIC. Closed loop, 3 requests a stream (24 at least),

@@ -148,11 +148,11 @@ def move_line(move: Move) -> str:
 def _move_lines(report: FloorReport) -> list[str]:
     out: list[str] = []
     if report.moves:
-        out += ["", "next moves, the best for their effort first"]
+        out += ["", "next moves, the best for their effort first (bench experiment --move [ID] tries one)"]
     elif report.moves_left_out:
         out += ["", "no move is left to offer"]
     for at, move in enumerate(report.moves, 1):
-        out.append(f"  {at}. {move_line(move)}")
+        out.append(f"  {at}. {move_line(move)}  [{plain(move.id)}]")
         out += [f"     trade: {plain(move.trade)}"] if move.trade else []
         out += [f"     silently inactive: {plain(one)}" for one in move.inactive]
         out += [f"     may fail at start: {plain(one)}" for one in move.failures]
