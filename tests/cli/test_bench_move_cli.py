@@ -82,6 +82,7 @@ def test_of_a_release_that_is_not_known_a_flag_with_two_names_is_asked_for(
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "no server": ({}, ("--move", "graphs-on"), "no server whose command"),
     "elsewhere": ({"command": (), "local": False}, ("--move", "graphs-on"), "runs elsewhere"),
+    "no process": ({"command": ()}, ("--move", "graphs-on"), "no process here is known"),
     "a secret": ({"command": (*SGLANG, "--api-key", "***")}, ("--move", "graphs-on"), "holds a secret"),
     "no such move": ({"command": SGLANG}, ("--move", "faster"), "no move 'faster'"),
     "another engine's": ({"command": SGLANG}, ("--move", "interactivity"), "not for SGLang"),

@@ -83,7 +83,8 @@ def _command(server: Server | None) -> tuple[str, ...]:
     if server is None:
         raise UsageError("there is no server whose command could be taken", START)
     if not server.local or not server.command:
-        raise UsageError(f"the command of {server.endpoint} is not known: it runs elsewhere", START)
+        why = "no process here is known to be it" if server.local else "it runs elsewhere"
+        raise UsageError(f"the command of {server.endpoint} is not known: {why}", START)
     if any(MASK in word for word in server.command):
         raise UsageError(f"the command of {server.endpoint} holds a secret, which is kept nowhere", START)
     if server.unit is None:
