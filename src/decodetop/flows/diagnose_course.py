@@ -38,7 +38,7 @@ from decodetop.gpu.reading import GpuReading
 from decodetop.server.reading import Server, ServerReading
 from decodetop.steps.reading import Capture, CaptureSteps, StepsReport
 from decodetop.steps.store import CaptureStore
-from decodetop.todo.reading import EditMade
+from decodetop.todo.edit import EditMade
 
 T = TypeVar("T")
 

@@ -16,8 +16,9 @@ from decodetop.flows.judging import token_ms
 from decodetop.steps.reading import Capture
 from decodetop.todo import model
 from decodetop.todo.document import Document
+from decodetop.todo.edit import EditMade
 from decodetop.todo.past import Past
-from decodetop.todo.reading import EditMade, Evidence
+from decodetop.todo.reading import Evidence
 from decodetop.todo.store import TodoStore
 from decodetop.todo.view import todos_of
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from decodetop.core.sample import Command, Notice
 from decodetop.todo import formats, model
 from decodetop.todo.document import Document, Item, same
+from decodetop.todo.edit import EditMade
 from decodetop.todo.importing import import_block
 from decodetop.todo.merge import caught_up, merge3
 from decodetop.todo.reading import (
@@ -12,7 +13,6 @@ from decodetop.todo.reading import (
     AddAttempt,
     AddEvidence,
     AddTodo,
-    EditMade,
     EditTodo,
     ImportTodos,
     MoveTodo,

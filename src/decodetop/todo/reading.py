@@ -7,7 +7,6 @@ from typing import Any, Literal
 import msgspec
 
 from decodetop.core.sample import Command, Reading
-from decodetop.todo.document import Document
 
 STATUSES = ("pending", "in_progress", "completed", "cancelled")
 CLOSED = ("completed", "cancelled")
@@ -163,15 +162,6 @@ class AddEvidence(Command, frozen=True, kw_only=True):
     kind: EvidenceKind
     ref: str
     summary: str | None = None
-
-
-class EditMade(Command, frozen=True, kw_only=True):
-    """A flow of ours wrote the file `after` from `before`: undo takes it back as one edit made here."""
-
-    title = "take note of an edit"
-
-    before: Document
-    after: Document
 
 
 class RestoreTodo(Command, frozen=True, kw_only=True):

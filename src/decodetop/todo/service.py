@@ -22,12 +22,12 @@ from decodetop.core.thread import CallThread
 from decodetop.errors import DataError, DecodetopError
 from decodetop.todo import question
 from decodetop.todo.document import Document
+from decodetop.todo.edit import EditMade
 from decodetop.todo.notebook import Notebook
 from decodetop.todo.reading import (
     AddAttempt,
     AddEvidence,
     AddTodo,
-    EditMade,
     EditTodo,
     ImportTodos,
     MoveTodo,
