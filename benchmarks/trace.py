@@ -8,7 +8,7 @@ in the layout and order that Kineto writes (all CPU work first). `gpu` is vLLM w
 Every method runs in its own process, one after the other, on the same file; MB/s count uncompressed JSON and are wall
 time, the ratios are of CPU seconds (all threads), which a busy machine disturbs less. `ours` is the whole of `analyse`:
 reading, cutting into steps, attribution. HolisticTraceAnalysis takes part where installed, or with `--hta PYTHON` of a
-virtual environment that has it beside msgspec and isal. All run with the allocator's settings of the parser's process.
+virtual environment that has it beside msgspec and isal. All run in the environment of the parser's process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from decodetop.steps.analyse import analyse
 from decodetop.steps.chunks import BOUNDARY, Chunks
 from decodetop.steps.events import EventDecoder
 from decodetop.steps.inflate import BLOCK_BYTES
-from decodetop.steps.launch import KEPT_BY_MALLOC
+from decodetop.steps.launch import ENVIRONMENT
 
 CAPTURES = Path(__file__).resolve().parents[1] / "tests" / "captures"
 MIXES = {"gpu": "vllm_tp1_graph/prof/rank0*.gz", "stack": "sglang_tp1_graph/prof_c1/*.gz"}
@@ -182,7 +182,7 @@ def _peak_mb() -> float:
 
 
 def _environment() -> dict[str, str]:
-    return {**KEPT_BY_MALLOC, **os.environ, "PYTHONPATH": str(CAPTURES.parents[1] / "src")}
+    return {**ENVIRONMENT, **os.environ, "PYTHONPATH": str(CAPTURES.parents[1] / "src")}
 
 
 def measure(name: str, path: Path, times: int, python: str) -> Result | None:

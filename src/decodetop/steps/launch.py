@@ -24,8 +24,14 @@ LINE_MAX_BYTES = 64 << 20
 STOP_S = 2.0
 """For the child to go after SIGTERM, before SIGKILL."""
 
-KEPT_BY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": "100000000", "MALLOC_TRIM_THRESHOLD_": "200000000"}
-"""glibc otherwise gives each chunk's megabytes back to the system and faults them in again: a tenth of the time."""
+ENVIRONMENT = {
+    "MALLOC_MMAP_THRESHOLD_": "100000000",
+    "MALLOC_TRIM_THRESHOLD_": "200000000",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""Of the parser's process, where the user says nothing else. glibc gives each chunk's megabytes back to the system and
+faults them in again: a tenth of the time. numpy starts a thread for each core, which spin for a while and have nothing
+to do: no matrix is multiplied here."""
 
 _DECODER = msgspec.json.Decoder(Said)
 
@@ -45,7 +51,7 @@ async def parse(job: Job, clock: Clock, tell: Callable[[Parsing], None]) -> Step
         stderr=asyncio.subprocess.PIPE,
         limit=LINE_MAX_BYTES,
         start_new_session=True,
-        env={**KEPT_BY_MALLOC, **os.environ},
+        env={**ENVIRONMENT, **os.environ},
     )
     try:
         assert process.stdin is not None
