@@ -13,10 +13,10 @@ from isal import igzip_lib, isal_zlib
 from decodetop.core.regular import open_regular
 from decodetop.errors import TraceError
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 2 << 20
 """Size of the blocks handed out: large enough for the work on arrays, small enough for the cache."""
-BLOCKS_AHEAD = 4
-"""On a busy machine a thread waits milliseconds for its turn, as long as it takes to decode a block or two."""
+BLOCKS_AHEAD = 2
+"""On a busy machine a thread waits milliseconds for its turn, as long as it takes to decode a block."""
 READ_BYTES = 1 << 18
 _DAMAGED = cast(type[Exception], igzip_lib.IsalError)  # its stub says it is an instance
 _GZIP = b"\x1f\x8b"
