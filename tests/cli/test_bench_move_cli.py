@@ -24,8 +24,9 @@ SERVER = {"endpoint": "http://127.0.0.1:30000", "engine": "sglang", "version": "
 
 def asked(*words: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--dry-run", action="store_true")
     bench_move.configure(parser)
-    return parser.parse_args(words)
+    return parser.parse_args(("--dry-run", *words))
 
 
 @pytest.fixture
@@ -79,10 +80,27 @@ def test_of_a_release_that_is_not_known_a_flag_with_two_names_is_asked_for(
         bench_move.experiment_of_move(asked(*words), settings)
 
 
+def test_a_server_started_by_hand_is_in_the_way_of_its_variants(settings: Settings, running: dict[str, Any]) -> None:
+    running.update(command=SGLANG)
+    args = asked("--move", "graphs-on")
+    args.dry_run = False
+    with pytest.raises(UsageError, match="started by hand") as caught:
+        bench_move.experiment_of_move(args, settings)
+    assert "--start 'python3 -m sglang.launch_server --model-path /m" in caught.value.hint
+    args.original_stop, args.original_start = "down", "up now"
+    made = bench_move.experiment_of_move(args, settings)
+    assert made.original is not None and made.original.start == ("up", "now")
+
+
 REFUSED: dict[str, tuple[dict[str, Any], tuple[str, ...], str]] = {
     "no server": ({}, ("--move", "graphs-on"), "no server whose command"),
     "elsewhere": ({"command": (), "local": False}, ("--move", "graphs-on"), "runs elsewhere"),
     "no process": ({"command": ()}, ("--move", "graphs-on"), "no process here is known"),
+    "a container": (
+        {"command": SGLANG, "reasons": {"unit": "in a container"}},
+        ("--move", "graphs-on"),
+        "good only in its container",
+    ),
     "a secret": ({"command": (*SGLANG, "--api-key", "***")}, ("--move", "graphs-on"), "holds a secret"),
     "no such move": ({"command": SGLANG}, ("--move", "faster"), "no move 'faster'"),
     "another engine's": ({"command": SGLANG}, ("--move", "interactivity"), "not for SGLang"),

@@ -17,12 +17,13 @@ from decodetop.core.clock import SystemClock
 from decodetop.errors import UsageError
 from decodetop.floor.moves import forms_of
 from decodetop.flows.floor import look
-from decodetop.server.discover import Proc, unit_of
+from decodetop.server.discover import IN_CONTAINER, Proc, unit_of
 from decodetop.server.processes import engine_of
 from decodetop.server.reading import Server
 from decodetop.server.redact import MASK
 
 START = "give its command: --start 'python -m sglang.launch_server ...'"
+START_CONTAINER = "give one that starts the container: --start 'docker run --rm ...', with --original-stop and -start"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,10 +46,7 @@ def experiment_of_move(args: argparse.Namespace, settings: Settings) -> Experime
     if endpoint is None:
         raise UsageError("it is not known where the server will answer", "--endpoint http://127.0.0.1:30000")
     engine = engine_of(argv) or (server.engine if server is not None else "unknown")
-    unit, user = (None, False) if args.start is not None or server is None else _unit(server)
-    original = _original(args)
-    if unit is not None and original is not None:
-        raise UsageError(f"the server is the unit {unit}, which is put back by itself", "leave --original-stop out")
+    unit, user, original = _place(args, server, argv, endpoint)
     version = server.version if server is not None and server.engine == engine else None
     found: list[Experiment] = []
     refused: list[UsageError] = []
@@ -85,6 +83,8 @@ def _command(server: Server | None) -> tuple[str, ...]:
     if not server.local or not server.command:
         why = "no process here is known to be it" if server.local else "it runs elsewhere"
         raise UsageError(f"the command of {server.endpoint} is not known: {why}", START)
+    if server.reasons.get("unit") == IN_CONTAINER:
+        raise UsageError(f"the command of {server.endpoint} is good only in its container", START_CONTAINER)
     if any(MASK in word for word in server.command):
         raise UsageError(f"the command of {server.endpoint} holds a secret, which is kept nowhere", START)
     if server.unit is None:
@@ -92,10 +92,25 @@ def _command(server: Server | None) -> tuple[str, ...]:
     return server.command
 
 
-def _unit(server: Server) -> tuple[str | None, bool]:
-    if server.unit is None or server.root_pid is None:
-        return None, False
-    return unit_of(server.root_pid, Proc(), {})
+def _place(
+    args: argparse.Namespace, server: Server | None, argv: Sequence[str], endpoint: str
+) -> tuple[str | None, bool, Original | None]:
+    """The unit to override, whether it is of a user's own manager, and how to move what is there out of the way.
+
+    Raises UsageError when that is known neither way.
+    """
+    unit, user, original = None, False, _original(args)
+    if args.start is not None:
+        return unit, user, original
+    if server is not None and server.unit is not None and server.root_pid is not None:
+        unit, user = unit_of(server.root_pid, Proc(), {})
+    if unit is not None and original is not None:
+        raise UsageError(f"the server is the unit {unit}, which is put back by itself", "leave --original-stop out")
+    if unit is None and original is None and not args.dry_run:
+        again = f"--start {shlex.quote(shlex.join(argv))} --endpoint {endpoint}"
+        hint = f"stop it and give {again}, or say --original-stop and --original-start"
+        raise UsageError(f"the server at {endpoint} was started by hand, and its place is needed", hint)
+    return unit, user, original
 
 
 def _original(args: argparse.Namespace) -> Original | None:

@@ -30,6 +30,9 @@ from decodetop.server.proctable import ProcTable
 from decodetop.server.reading import Engine, ServerProcess
 from decodetop.server.redact import learn, redact
 
+IN_CONTAINER = "in a container"
+"""Why a server has no unit: its command is the container's."""
+
 TUNNELS = ("ssh", "sshd", "autossh", "kubectl", "cloudflared")
 """A program of this name on a loopback port forwards to another host."""
 
@@ -225,7 +228,7 @@ def unit_of(pid: int, proc: Proc, reasons: dict[str, str]) -> tuple[str | None, 
     parts = [part for line in text.splitlines() for part in line.rpartition(":")[2].split("/") if part]
     units = [part for part in parts if part.endswith(".service") and not part.startswith("user@")]
     if any(re.match(r"(docker|cri-containerd|libpod|crio)[-:]|kubepods", part) for part in parts) or "docker" in parts:
-        reasons["unit"] = "in a container"
+        reasons["unit"] = IN_CONTAINER
         return None, False
     if not units:
         reasons["unit"] = "started by hand, by no unit"
