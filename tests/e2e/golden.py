@@ -29,4 +29,14 @@ class Check:
         return (GOLDEN / name).read_text("utf-8")
 
 
+def told_in_order(text: str, *wanted: str) -> int:
+    """Each of these words is in the text, behind the one before it. Where the last one is."""
+    at = -1
+    for words in wanted:
+        found = text.find(words, at + 1)
+        assert found > at, f"{words!r} is missing or out of its place"
+        at = found
+    return at
+
+
 check = Check()

@@ -19,12 +19,12 @@ from decodetop.sim.info import Setup
 from decodetop.steps.reading import StepsReading
 from decodetop.todo.question import write_question
 from decodetop.todo.reading import AddAttempt, AddTodo, EditTodo, ImportTodos, TodoReading
-from e2e.golden import check
+from e2e.golden import check, told_in_order
 from support.clock import ManualClock
 from support.fake_nvml_layer import FakeGpu
-from support.inference_box import InferenceBox, Pace, hub, wall_ns
-from support.kineto import Trace
-from support.sitting import Sitting, sitting
+from support.inference_box import InferenceBox, Pace, wall_ns
+from support.kineto import Trace, layered
+from support.sitting import ONE_STREAM, Sitting, investigation, sitting
 
 CONFIGS = Path(__file__).parents[1] / "floor" / "configs"
 MODEL = "nvidia/GLM-5-NVFP4"
@@ -52,14 +52,6 @@ CARD = FakeGpu(
     gpm_supported=False,
     temperature=58,
     energy_mj=0,
-)
-PRESETS = (
-    "[one]",
-    'title = "one stream, 256 tokens out"',
-    "streams = [1]",
-    "requests_per_stream = 4",
-    "input_tokens = 512",
-    "output_tokens = 256",
 )
 PASTED = """
 Sure! Here is the plan I would follow for the slow decode:
@@ -90,19 +82,7 @@ GAP_US = 3.0
 
 def trace(cast_us: float, steps: int = 6) -> Trace:
     """Decode steps of 78 layers, each with a cast of `cast_us`: 64.6 ms of 93.6 with 828.2."""
-    made = Trace()
-    layer = [*OTHERS_US[:1], (CAST, cast_us), *OTHERS_US[1:]]
-    step_us = LAYERS * (sum(us for _, us in layer) + GAP_US * len(layer))
-    for step in range(steps):
-        now = start = step * step_us
-        made.label("step[DECODE bs=1]", start - 50, 40)
-        kernels = []
-        for _ in range(LAYERS):
-            for name, us in layer:
-                kernels.append((name, now, us))
-                now += us + GAP_US
-        made.launch(start - 45, kernels)
-    return made
+    return layered("step[DECODE bs=1]", LAYERS, [*OTHERS_US[:1], (CAST, cast_us), *OTHERS_US[1:]], GAP_US, steps)
 
 
 def box(clock: ManualClock, *, step_ms: float, started_s: float) -> InferenceBox:
@@ -130,8 +110,7 @@ def fixed(clock: ManualClock) -> InferenceBox:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HF_HUB_CACHE", str(hub(tmp_path / "hub", MODEL, CONFIGS / "glm-5-nvfp4")))
-    return tmp_path / "why"
+    return investigation(tmp_path, monkeypatch, MODEL, CONFIGS / "glm-5-nvfp4")
 
 
 async def planned_and_measured(desk: Sitting) -> None:
@@ -188,7 +167,7 @@ async def test_the_investigation_of_a_hidden_cast(
 ) -> None:
     traces = tmp_path / "traces"
     write_question(folder, "why 10.5 tok/s?")
-    async with sitting(folder, monkeypatch, wall_ns(9, 58), slow, PRESETS) as desk:
+    async with sitting(folder, monkeypatch, wall_ns(9, 58), slow, ONE_STREAM) as desk:
         await planned_and_measured(desk)
     async with sitting(folder, monkeypatch, wall_ns(10, 11), slow) as desk:
         await profiled(desk, traces)
@@ -239,8 +218,8 @@ async def test_the_investigation_of_a_hidden_cast(
 def test_the_snapshot_tells_the_story_in_its_order() -> None:
     """What a reader without the tool must find, in the order of the reading."""
     text = check.read("cast.md")
-    at = -1
-    for words in (
+    at = told_in_order(
+        text,
         "# why 10.5 tok/s?",
         "Copy/cast-bound",
         "TPOT 95.6 -> 74.1 ms (-22 %), 10.5 -> 13.5 tok/s (+29 %)",
@@ -261,10 +240,7 @@ def test_the_snapshot_tells_the_story_in_its_order() -> None:
         "## What is next",
         "Find what still copies 43 ms a step",
         "keep KV in 16 bit",
-    ):
-        found = text.find(words, at + 1)
-        assert found > at, f"{words!r} is missing or out of its place"
-        at = found
+    )
     assert "Not read yet" not in text, "every instrument has spoken"
     following = text[at : text.rfind("<!--")]
     assert "cast the rows of the running sequences" not in following, "what was tried is not offered again"

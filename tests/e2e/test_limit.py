@@ -17,12 +17,12 @@ from decodetop.report import report
 from decodetop.sim.info import Setup
 from decodetop.todo.question import write_question
 from decodetop.todo.reading import AddAttempt, AddTodo, EditTodo, ImportTodos, TodoReading
-from e2e.golden import check
+from e2e.golden import check, told_in_order
 from support.clock import ManualClock
 from support.fake_nvml_layer import FakeGpu
-from support.inference_box import InferenceBox, Pace, hub, wall_ns
-from support.kineto import Trace
-from support.sitting import Sitting, sitting
+from support.inference_box import InferenceBox, Pace, wall_ns
+from support.kineto import Trace, layered
+from support.sitting import ONE_STREAM, Sitting, investigation, sitting
 
 CONFIGS = Path(__file__).parents[1] / "floor" / "configs"
 MODEL = "Qwen/Qwen3.5-27B"
@@ -55,15 +55,6 @@ CARD = FakeGpu(
 )
 STEP_MS, ACCEPTED = 42.1, (2, 3, 2)
 """Seven tokens in three steps of 42.1 ms: 55 tok/s."""
-PRESETS = (
-    "[one]",
-    'title = "one stream, 256 tokens out"',
-    "streams = [1]",
-    "requests_per_stream = 4",
-    "input_tokens = 512",
-    "output_tokens = 256",
-    'api = "generate"',
-)
 PASTED = """
 - [ ] Measure one stream with accept length
 - [ ] PCIe says gen 1: is the riser broken?
@@ -85,17 +76,7 @@ def trace(steps: int = 6) -> Trace:
     """Steps of a 27B dense model, drafts included: GEMMs from end to end, as fast as the card reads."""
     made = Trace()
     made.header["deviceProperties"] = [{"id": 0, "name": "NVIDIA RTX A6000", "totalGlobalMem": 48 * GIB}]
-    step_us = LAYERS * (sum(us for _, us in KERNELS_US) + GAP_US * len(KERNELS_US))
-    for step in range(steps):
-        now = start = step * step_us
-        made.label("step[TARGET_VERIFY bs=1]", start - 50, 40)
-        kernels = []
-        for _ in range(LAYERS):
-            for name, us in KERNELS_US:
-                kernels.append((name, now, us))
-                now += us + GAP_US
-        made.launch(start - 45, kernels)
-    return made
+    return layered("step[TARGET_VERIFY bs=1]", LAYERS, KERNELS_US, GAP_US, steps, made)
 
 
 def box(clock: ManualClock) -> InferenceBox:
@@ -114,8 +95,7 @@ def box(clock: ManualClock) -> InferenceBox:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HF_HUB_CACHE", str(hub(tmp_path / "hub", MODEL, CONFIGS / "qwen3.5-27b.json")))
-    return tmp_path / "limit"
+    return investigation(tmp_path, monkeypatch, MODEL, CONFIGS / "qwen3.5-27b.json")
 
 
 async def measured(desk: Sitting) -> None:
@@ -176,7 +156,7 @@ async def test_the_investigation_of_a_box_at_its_limit(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: None
 ) -> None:
     write_question(folder, "55 tok/s on two A6000: can it be more?")
-    async with sitting(folder, monkeypatch, wall_ns(8, 2), box, PRESETS) as desk:
+    async with sitting(folder, monkeypatch, wall_ns(8, 2), box, (*ONE_STREAM, 'api = "generate"')) as desk:
         await measured(desk)
     async with sitting(folder, monkeypatch, wall_ns(8, 15), box) as desk:
         await not_a_fault(desk)
@@ -197,8 +177,8 @@ async def test_the_investigation_of_a_box_at_its_limit(
 
 def test_the_snapshot_tells_the_story_in_its_order() -> None:
     text = check.read("limit.md")
-    at = -1
-    for words in (
+    told_in_order(
+        text,
         "# 55 tok/s on two A6000: can it be more?",
         "## In short",
         "2 GPUs",
@@ -215,7 +195,4 @@ def test_the_snapshot_tells_the_story_in_its_order() -> None:
         "the step is the weights",
         "## What is next",
         "Stop tuning flags",
-    ):
-        found = text.find(words, at + 1)
-        assert found > at, f"{words!r} is missing or out of its place"
-        at = found
+    )

@@ -5,9 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +16,7 @@ from decodetop.errors import DataError
 from decodetop.log import store as store_module
 from decodetop.log.reading import Entry
 from decodetop.log.store import LogStore, in_order
+from support.killed import at_each_call, at_random
 
 T_NS = 1_796_000_000 * SECOND_NS
 
@@ -174,104 +172,47 @@ def test_what_was_told_late_stands_where_it_belongs() -> None:
     assert [entry.text for entry in in_order([note("b", 2), note("a", 1), note("c", 2)])] == ["a", "b", "c"]
 
 
-_FOR_EVER = """
-import sys
-from pathlib import Path
+LOG = """
 from decodetop.log.reading import Entry
 from decodetop.log.store import LogStore
-from decodetop.todo.model import add
-from decodetop.todo.reading import AddTodo
-from decodetop.todo.store import TodoStore
-
-folder = Path(sys.argv[1])
-log, todo = LogStore(folder), TodoStore(folder)
-for number in range(10**9):
-    name = f"{sys.argv[2]}-{number}"
-    todo.update(lambda document: add(document, AddTodo(content=name), 0)[0])
-    print(name, flush=True)
-    log.append([Entry(wall_ns=number, kind="note", text=f"log {name}")])
-    print(f"log {name}", flush=True)
-"""
-
-
-def test_log_and_checklist_of_writers_killed_at_random_moments(tmp_path: Path) -> None:
-    """Two writers at once, killed: what either said was written is there, whole and once."""
-    chance = random.Random(11)
-    told: set[str] = set()
-    for round in range(4):
-        writers = [
-            subprocess.Popen(
-                [sys.executable, "-c", _FOR_EVER, str(tmp_path), f"{round}{name}"], stdout=subprocess.PIPE, text=True
-            )
-            for name in "ab"
-        ]
-        for writer in writers:
-            assert writer.stdout is not None
-            for _ in range(chance.randint(2, 15)):
-                told.add(writer.stdout.readline().strip())
-        for writer in writers:
-            writer.kill()
-        for writer in writers:
-            assert writer.stdout is not None
-            told |= {line.strip() for line in writer.stdout if line.endswith("\n")}
-            writer.wait()
-            writer.stdout.close()
-    items = [item["content"] for item in json.loads((tmp_path / "todo.json").read_bytes())["todos"]]
-    log = texts(tmp_path)
-    assert told - {""} <= {*items, *log} and len(told) > 16
-    assert len(set(items)) == len(items) and len(set(log)) == len(log)
-    for line in (tmp_path / "log.ndjson").read_bytes().splitlines()[:-1]:
-        assert json.loads(line)["schema"] == 1 or not line
-
-
-_AT_EACH_CALL = """
-import os, signal, sys
-from pathlib import Path
-from decodetop.log.reading import Entry
-from decodetop.log.store import LogStore
-
-folder = Path(sys.argv[1])
-calls = ("open", "write", "fsync", "ftruncate", "close", "mkdir")
-real = {name: getattr(os, name) for name in calls}
 
 def held():
     store = LogStore(folder)
     store.read()
     return [entry.text for entry in store.entries]
 
-for victim in range(60):
-    before = held()
-    child = os.fork()
-    if child == 0:
-        left = [victim]
-        def counted(name):
-            def call(*args, **more):
-                if left[0] <= 0:
-                    if name == "write":  # a machine may die with half of it on the disk
-                        real["write"](args[0], bytes(args[1])[: len(args[1]) // 2])
-                    os.kill(os.getpid(), signal.SIGKILL)
-                left[0] -= 1
-                return real[name](*args, **more)
-            return call
-        for name in calls:
-            setattr(os, name, counted(name))
-        LogStore(folder).append([Entry(wall_ns=0, kind="note", text=f"n{victim}")])
-        os._exit(0)
-    status = os.waitpid(child, 0)[1]
-    after = held()
-    assert after in (before, [*before, f"n{victim}"]), (victim, before, after)
-    if status == 0:
-        print(victim, len(after))
-        sys.exit(0 if after[-1] == f"n{victim}" else 1)
-sys.exit(2)
+def write(word):
+    LogStore(folder).append([Entry(wall_ns=0, kind="note", text=word)])
 """
+BOTH = f"""
+{LOG}
+from decodetop.todo.model import add
+from decodetop.todo.reading import AddTodo
+from decodetop.todo.store import TodoStore
+
+log = write
+
+def write(word):
+    if word.startswith("log"):
+        log(word)
+    else:
+        TodoStore(folder).update(lambda document: add(document, AddTodo(content=word), 0)[0])
+"""
+
+
+def test_log_and_checklist_of_writers_killed_at_random_moments(tmp_path: Path) -> None:
+    """Two writers at once, killed: what either said was written is there, whole and once."""
+    told = at_random(tmp_path, BOTH, writers=2, seed=11, kinds=2)
+    items = [item["content"] for item in json.loads((tmp_path / "todo.json").read_bytes())["todos"]]
+    log = texts(tmp_path)
+    assert told <= {*items, *log} and len(told) > 16
+    assert len(set(items)) == len(items) and len(set(log)) == len(log)
+    for line in (tmp_path / "log.ndjson").read_bytes().splitlines()[:-1]:
+        assert json.loads(line)["schema"] == 1 or not line
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_killed_at_each_system_call_of_an_append(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _AT_EACH_CALL, str(tmp_path)], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    points, _ = map(int, done.stdout.split())
+    """A machine may die with half of a line on the disk."""
+    points, _ = at_each_call(tmp_path, LOG, ("open", "write", "fsync", "ftruncate", "close", "mkdir"), half=True)
     assert points > 5, "the append is made of more calls than that: the counting does not reach it"

@@ -135,3 +135,26 @@ def serve(phases: Sequence[Phase], api: str = "cuda") -> Trace:
             trace.launch(begun + 5 + number, kernels[at : at + size], call_us=0.5, api=api)
         now += 30
     return trace
+
+
+def layered(
+    label: str,
+    layers: int,
+    layer: Sequence[tuple[str, float]],
+    gap_us: float,
+    steps: int = 6,
+    made: Trace | None = None,
+) -> Trace:
+    """Decode steps, each one graph of `layers` times the kernels of `layer` (name, us) with a gap behind each."""
+    made = Trace() if made is None else made
+    step_us = layers * (sum(us for _, us in layer) + gap_us * len(layer))
+    for step in range(steps):
+        now = start = step * step_us
+        made.label(label, start - 50, 40)
+        kernels = []
+        for _ in range(layers):
+            for name, us in layer:
+                kernels.append((name, now, us))
+                now += us + gap_us
+        made.launch(start - 45, kernels)
+    return made

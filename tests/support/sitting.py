@@ -38,11 +38,20 @@ from decodetop.todo.reading import AddAttempt, EditTodo, Todo, TodoReading
 from decodetop.todo.service import TodoService
 from support.clock import ManualClock, settle
 from support.fake_host import fake_host
-from support.inference_box import ENDPOINT, InferenceBox
+from support.inference_box import ENDPOINT, InferenceBox, hub
 from support.kineto import Trace
 
 T = TypeVar("T")
 HOST = "gpu-box"
+ONE_STREAM = (
+    "[one]",
+    'title = "one stream, 256 tokens out"',
+    "streams = [1]",
+    "requests_per_stream = 4",
+    "input_tokens = 512",
+    "output_tokens = 256",
+)
+"""A preset's lines."""
 LOOK_S = 5.0
 """Period of the probes: often enough to see a benchmark, rarely enough to be quick."""
 
@@ -184,3 +193,9 @@ async def sitting(
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+def investigation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, config: Path) -> Path:
+    """The folder of an investigation on a box whose local cache holds `model`."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(hub(tmp_path / "hub", model, config)))
+    return tmp_path / "investigation"

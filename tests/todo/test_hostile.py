@@ -99,6 +99,13 @@ def test_any_file_is_shown_and_edited_or_refused_in_words(whole: Any) -> None:
             assert store.read().get(book.now.ids[-1]) is not None
 
 
+def test_items_without_words_are_left_out_and_said() -> None:
+    block = formats.parse('["", {"content": " ", "status": "pending"}, "a"]')
+    document, said = import_block(Document(), block, 0)
+    assert [item["content"] for item in document.items] == ["a"]
+    assert "2 items have no words and were left out" in str(said)
+
+
 @pytest.mark.parametrize(
     ("entry", "content"),
     [

@@ -32,6 +32,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
 def import_block(document: Document, block: Block, wall_ns: int) -> tuple[Document, Imported]:
     """Each item of the block is matched by id or uuid, else by content and its occurrence; the rest is added."""
+    block = _worded(block)
     items = list(document.items)
     matches = _matches(document, block.items)
     next_id = document.next_id
@@ -72,6 +73,21 @@ def import_block(document: Document, block: Block, wall_ns: int) -> tuple[Docume
         remarks=tuple(remarks),
     )
     return Document(fields=fields, items=tuple(items)), report
+
+
+def _worded(block: Block) -> Block:
+    """Without entries that have no words: nothing could tell such an item from the next."""
+    kept = [at for at, item in enumerate(block.items) if item["content"].strip()]
+    left_out = len(block.items) - len(kept)
+    if not left_out:
+        return block
+    words = "1 item has no words and was" if left_out == 1 else f"{left_out} items have no words and were"
+    return msgspec.structs.replace(
+        block,
+        items=tuple(block.items[at] for at in kept),
+        depths=tuple(block.depths[at] for at in kept),
+        remarks=(*block.remarks, f"{words} left out"),
+    )
 
 
 def _matches(document: Document, entries: Sequence[Item]) -> list[int | None]:
