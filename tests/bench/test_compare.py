@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+import pytest
 
 from decodetop.bench.compare import differences, lines, of_pairs, of_runs, plan_lines
-from decodetop.bench.reading import Environment, Gate, Run
+from decodetop.bench.reading import Environment, Gate, GpuSpan, Run
 from support import states
 
 
@@ -27,6 +30,35 @@ def test_pairs_that_are_no_measure_are_left_out_and_named() -> None:
     assert text[2] == "pair  1  #0 #1  A first  +10.00 %"
     assert any(line.startswith("output_tok_s: B is faster: +10.0 %, 95 % interval") for line in text)
     assert any(line.startswith("tpot_ms: -9") and line.endswith("(not the question asked)") for line in text)
+
+
+def boxed(number: int, accept: float | None = None, gates: tuple[Gate, ...] = (), **gpu: Any) -> Run:
+    box = Environment(decodetop="0", gpu_names=("H200",), gpus=(GpuSpan(index=0, n=9, **gpu),))
+    made = run(number, 50.0, environment=box, gates=gates)
+    return msgspec.structs.replace(made, metrics=msgspec.structs.replace(made.metrics, accept_length=accept))
+
+
+THROTTLED = (Gate(name="throttled", severity="suspect", detail="GPU 0: software thermal"),)
+DOUBTS: dict[str, tuple[Run, Run, tuple[str, ...]]] = {
+    "a run's own": (boxed(1), boxed(2, gates=THROTTLED), ("B: GPU 0: software thermal",)),
+    "clocks": (
+        boxed(1, sm_clock_mhz_mean=1980.0, mem_clock_mhz_mean=3201.0),
+        boxed(2, sm_clock_mhz_mean=1620.0, mem_clock_mhz_mean=3200.0),
+        ("SM clock 1980 MHz against 1620",),
+    ),
+    "the link": (boxed(1, pcie_gen_min=5), boxed(2, pcie_gen_min=3), ("PCIe gen 5 against 3",)),
+    "speculation": (boxed(1, 2.4), boxed(2, 2.0), ("accept length 2.40 against 2.00",)),
+    "nothing": (boxed(1, 2.4, sm_clock_mhz_mean=1980.0), boxed(2, 2.41, sm_clock_mhz_mean=1975.0), ()),
+    "not known": (boxed(1, pcie_gen_min=5), boxed(2, sm_clock_mhz_mean=1620.0), ()),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTS)
+def test_a_pair_says_in_what_the_box_was_not_the_same_for_both(name: str) -> None:
+    a, b, doubts = DOUBTS[name]
+    found = of_pairs(("a", "b"), [(a, b, "a")], "output_tok_s")
+    assert found.pairs[0].doubts == doubts and found.pairs[0].discarded is None
+    assert lines(found)[2] == "  but ".join(["pair  1  #1 #2  A first  +0.00 %", *doubts])
 
 
 def test_latency_asked_the_other_way_round() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -24,16 +24,19 @@ from decodetop.bench.verdict import (
 METRICS: tuple[Metric, ...] = get_args(Metric)
 Side = Literal["a", "b"]
 PLAN_PAIRS = (3, 5, 6, 8, 10, 20)
+CLOCKS_OFF, ACCEPT_OFF = 0.02, 0.05
+"""Shares by which mean clocks, and accept lengths, of two runs may differ without a word."""
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """Two runs in a row. `ratio` is B/A; None with the reason in `discarded`."""
+    """Two runs in a row. `ratio` is B/A; None with the reason in `discarded`. `doubts`: what makes it worth less."""
 
     a: int | None
     b: int | None
     first: Side
     ratio: float | None = None
     discarded: str | None = None
+    doubts: tuple[str, ...] = ()
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +102,35 @@ def _pair(a: Run, b: Run, first: Side, metric: Metric) -> Pair:
         faults = [f"no {metric} in one of them"]
     if faults:
         return Pair(a=a.id, b=b.id, first=first, discarded="; ".join(faults))
-    return Pair(a=a.id, b=b.id, first=first, ratio=ratio)
+    return Pair(a=a.id, b=b.id, first=first, ratio=ratio, doubts=tuple(_doubts(a, b)))
+
+
+def _doubts(a: Run, b: Run) -> Iterator[str]:
+    """What either run says of itself, and in what the box did not do the same for both."""
+    for side, run in (("A", a), ("B", b)):
+        yield from (f"{side}: {gate.detail}" for gate in run.gates if gate.severity == "suspect")
+    if a.environment.gpu_names == b.environment.gpu_names:
+        for title, field in (("SM clock", "sm_clock_mhz_mean"), ("memory clock", "mem_clock_mhz_mean")):
+            before, after = _over_gpus(a, field), _over_gpus(b, field)
+            if _differ(before, after, CLOCKS_OFF):
+                yield f"{title} {before:.0f} MHz against {after:.0f}"
+        links = [
+            min((gpu.pcie_gen_min for gpu in run.environment.gpus if gpu.pcie_gen_min), default=None) for run in (a, b)
+        ]
+        if None not in links and links[0] != links[1]:
+            yield f"PCIe gen {links[0]} against {links[1]}"
+    before, after = a.metrics.accept_length, b.metrics.accept_length
+    if _differ(before, after, ACCEPT_OFF):
+        yield f"accept length {before:.2f} against {after:.2f}"
+
+
+def _over_gpus(run: Run, field: str) -> float | None:
+    known = [value for gpu in run.environment.gpus if (value := getattr(gpu, field)) is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _differ(before: float | None, after: float | None, share: float) -> bool:
+    return bool(before and after) and abs(after / before - 1) > share  # type: ignore[operator]
 
 
 def _ratio(a: Run, b: Run, metric: Metric) -> float | None:
@@ -151,7 +182,8 @@ def pair_line(number: int, pair: Pair) -> str:
     """pair  3  #7 #8  B first  +2.41 %."""
     what = f"{100 * (pair.ratio - 1):+.2f} %" if pair.ratio is not None else f"discarded: {pair.discarded}"
     runs = " ".join("–" if one is None else f"#{one}" for one in (pair.a, pair.b))
-    return f"pair {number:>2}  {runs}  {pair.first.upper()} first  {what}"
+    doubts = f"  but {'; '.join(pair.doubts)}" if pair.doubts else ""
+    return f"pair {number:>2}  {runs}  {pair.first.upper()} first  {what}{doubts}"
 
 
 def said(verdict: Verdict) -> str:
