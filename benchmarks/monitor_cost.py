@@ -54,6 +54,7 @@ Floor().run()
 """What the framework costs with next to nothing on the screen."""
 ZOOMED = b"SM occupancy"
 """Words that only the zoomed GPU pane has."""
+HISTORY = b"else busy, of 100"
 BTOP_SETTINGS = "update_ms = 1000\n"
 
 
@@ -160,6 +161,7 @@ def cases(endpoint: str, peers: Sequence[tuple[str, str | None]], more: Sequence
         Case("decodetop: dashboard, server scraped", scraping),
         Case("decodetop: gpu pane zoomed, server scraped", scraping, keys="1", shows=ZOOMED),
         Case("decodetop: gpu pane zoomed", ours, keys="1", shows=ZOOMED),
+        Case("decodetop: gpu pane zoomed, a history line each", ours, keys="1vvv", shows=HISTORY),
         Case("floor: a bare Textual app, one line a second", [sys.executable, "-c", FLOOR]),
     ]
     found += [Case(name, shlex.split(command)) for name, command in peers if command]

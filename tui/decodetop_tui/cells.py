@@ -29,10 +29,11 @@ def raster(line: Line, width: int) -> Cells:
     for text, style in line:
         if len(cells) >= width:
             break
-        if text.isascii() and text.isprintable():
-            cells.extend(_plain(text, style))
-        else:
+        plain = _plain(text, style)
+        if plain is None:
             _add(cells, text, style, width)
+        else:
+            cells.extend(plain)
     if len(cells) > width:
         cells = cells[:width]
     cells.extend([BLANK] * (width - len(cells)))
@@ -40,9 +41,11 @@ def raster(line: Line, width: int) -> Cells:
 
 
 @lru_cache(maxsize=4096)
-def _plain(text: str, style: str) -> Cells:
-    """Most spans of a second are those of the second before."""
-    return tuple([Cell(char, style) for char in text])
+def _plain(text: str, style: str) -> Cells | None:
+    """Of a text whose characters take one cell each, None of any other. Most spans of a second are those of the second
+    before."""
+    one_each = text.isprintable() and (text.isascii() or all(get_character_cell_size(char) == 1 for char in text))
+    return tuple([Cell(char, style) for char in text]) if one_each else None
 
 
 def _add(cells: list[Cell], text: str, style: str, width: int) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Literal, NamedTuple
 
 from decodetop.core.sample import Reading
@@ -12,7 +13,7 @@ from decodetop.findings.graphs import graphs_missed
 from decodetop.findings.owners import foreign_processes, gpus_of
 from decodetop.findings.seen import STEADY_SAMPLES, Hit, Seen
 from decodetop.gpu.judgement import complaints
-from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop.gpu.reading import Gpu, GpuReading, gpu_of
 from decodetop.gpu.text import mem_clock
 from decodetop.host.reading import HostReading
 from decodetop.server.reading import Server
@@ -50,14 +51,20 @@ def _watched(seen: Seen) -> tuple[Gpu, ...]:
     return owned
 
 
-def _earlier(seen: Seen, index: int) -> list[Gpu]:
-    return [
-        gpu
-        for reading in seen.past
-        if isinstance(reading, GpuReading)
-        for gpu in reading.gpus
-        if gpu.index == index and _busy(gpu)
-    ]
+def _earlier(seen: Seen, index: int) -> Iterator[Gpu]:
+    """This GPU in the earlier readings in which it was under load, the newest first."""
+    for reading in reversed(seen.past):
+        gpu = gpu_of(reading, index)
+        if gpu is not None and _busy(gpu):
+            yield gpu
+
+
+def _steady(seen: Seen, gpu: Gpu) -> tuple[Gpu, ...]:
+    """Its last readings under load with this one; empty while they are fewer than tell a state from a moment."""
+    if not _busy(gpu):
+        return ()
+    recent = (gpu, *islice(_earlier(seen, gpu.index), STEADY_SAMPLES - 1))
+    return recent if len(recent) == STEADY_SAMPLES else ()
 
 
 def _thermal(seen: Seen) -> Iterator[Hit]:
@@ -84,12 +91,6 @@ def _power_brake(seen: Seen) -> Iterator[Hit]:
 
 def _clock(gpu: Gpu) -> str:
     return f"SM {number_plain(gpu.sm_clock_mhz)} of {number_plain(gpu.sm_clock_max_mhz)} MHz"
-
-
-def _steady(seen: Seen, gpu: Gpu) -> list[Gpu]:
-    """The GPU's last readings, all of them under load; empty while there are fewer than tell a state from a moment."""
-    recent = [*_earlier(seen, gpu.index)[-(STEADY_SAMPLES - 1) :], gpu]
-    return recent if len(recent) == STEADY_SAMPLES and all(_busy(one) for one in recent) else []
 
 
 def _power_cap(seen: Seen) -> Iterator[Hit]:
@@ -127,15 +128,18 @@ def _lock(gpu: Gpu) -> str:
 
 def _pcie(seen: Seen) -> Iterator[Hit]:
     for gpu in _watched(seen):
-        earlier = _earlier(seen, gpu.index)
         recent = _steady(seen, gpu)
         if not recent:
             continue
-        now = max(((one.pcie_gen or 0, one.pcie_width or 0) for one in recent), key=lambda link: link[0] * link[1])
-        best = max(((one.pcie_gen or 0, one.pcie_width or 0) for one in earlier), key=lambda link: link[0] * link[1])
+        now, best = _fastest(recent), _fastest(_earlier(seen, gpu.index))
         if 0 < now[0] * now[1] < best[0] * best[1]:
             evidence = f"gen{now[0]} x{now[1]} under load; gen{best[0]} x{best[1]} was seen before"
             yield Hit(str(gpu.index), f"GPU {gpu.index}: PCIe link got slower", evidence)
+
+
+def _fastest(gpus: Iterable[Gpu]) -> tuple[int, int]:
+    """(generation, lanes) of the fastest link among them."""
+    return max(((one.pcie_gen or 0, one.pcie_width or 0) for one in gpus), key=lambda link: link[0] * link[1])
 
 
 def _memory(seen: Seen) -> Iterator[Hit]:

@@ -55,6 +55,9 @@ def pad(text: str, room: int, align: str = "<") -> str:
 
 def fit(spans: Iterable[Span], room: int) -> Line:
     """The line cleaned and clipped to `room` cells; … stands where words were cut, not where blanks were."""
+    spans = tuple(spans)
+    if _plain(spans, room):
+        return spans
     line: list[Span] = []
     left = room
     for text, style in spans:
@@ -69,6 +72,15 @@ def fit(spans: Iterable[Span], room: int) -> Line:
             line.append(Span(text, style))
             left -= size
     return tuple(line)
+
+
+def _plain(spans: Line, room: int) -> bool:
+    """Nothing to clean or to cut: most lines, and the quick way for them."""
+    for text, _ in spans:
+        if not text or not text.isascii() or not text.isprintable():
+            return False
+        room -= len(text)
+    return room >= 0
 
 
 def _with_ellipsis(line: list[Span], last: Span, left: int) -> Line:

@@ -14,6 +14,7 @@ from decodetop.gpu.reading import Gpu, GpuReading, energy_over
 from decodetop.server.reading import ServerReading
 from decodetop_tui.paint import Span
 from decodetop_tui.panes._cells import wrap
+from decodetop_tui.panes._gpupast import detail_lines
 from decodetop_tui.panes._page import INDENT, Page
 from decodetop_tui.panes._table import Pair, columns, pair
 
@@ -30,6 +31,7 @@ def details(page: Page, state: State, reading: GpuReading, gpu: Gpu) -> None:
     page.extend(columns([_load(state, gpu), _memory_and_links(gpu), _health(gpu)], page.width))
     page.add(INDENT, Span("clocks held by  ", "dim"), Span(text.limited_words(gpu, state.now_ns)))
     page.add(INDENT, *_kv(state, reading, gpu))
+    page.extend(detail_lines(state, gpu, page.width))
     note = text.pcie_note(gpu)
     if note is not None:
         page.add(INDENT, Span(note, "dim"))

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from decodetop.core import words
-from decodetop.core.sample import Reading
 from decodetop.core.state import State
 from decodetop.findings.owners import gpus_of
 from decodetop.gpu import text
-from decodetop.gpu.reading import Gpu, GpuReading, gpu_of
+from decodetop.gpu.reading import Gpu, GpuReading
 from decodetop.server.reading import ServerReading
 from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _gpuzoom
-from decodetop_tui.panes._lines import MOST_CELLS, history, history_room
+from decodetop_tui.panes._gpupast import DETAIL_CELLS, past, work
+from decodetop_tui.panes._lines import MOST_CELLS, history_room
 from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
 from decodetop_tui.panes._table import Column, Table
 
 TITLE = "gpu"
 KEY = "1"
 SOURCES: tuple[str, ...] = ("gpu", "server")
-MODES: tuple[str, ...] = ("load", "links", "health")
+MODES: tuple[str, ...] = ("load", "links", "health", "history")
 FILTER: Filter | None = None
 
 FEW = 4
@@ -69,6 +69,16 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("energy", "energy kWh", 9, 40, after=" kWh"),
         Column("persistence", "persistence", 5, 35, "<", before="persistence "),
         Column("mig", "MIG", 3, 35, "<", before="MIG "),
+        _LIMITS,
+    ),
+    "history": (
+        _INDEX,
+        Column("dram", "dram", 5, 94, before="dram "),
+        Column("busy", "busy", 5, 93, before="busy "),
+        Column("power", "power W", 8, 70, after=" W"),
+        Column(
+            "past", "dram bandwidth, else busy, of 100 %", HISTORY_CELLS, 99, "<", grow=DETAIL_CELLS - HISTORY_CELLS
+        ),
         _LIMITS,
     ),
 }
@@ -176,7 +186,7 @@ def _row(table: Table, state: State, gpu: Gpu, foreign: bool) -> list[Span]:
     if foreign:
         cells = {id: Span(cell.text, "dim") for id, cell in cells.items()}
     if "past" in table:
-        cells["past"] = Span(_past(state, gpu, table.size("past"))[0], "dim" if foreign else "")
+        cells["past"] = Span(past(state, gpu, work(gpu), table.size("past"))[0], "dim" if foreign else "")
     cells["limits"] = _limits(gpu, foreign, table.size("limits"))
     return table.row(dict(cells))
 
@@ -243,19 +253,6 @@ def _pcie(gpu: Gpu) -> str:
     return f"{words.now_of_max(gpu.pcie_gen, gpu.pcie_gen_max)} x{words.number_plain(gpu.pcie_width)}{lanes}"
 
 
-def _past(state: State, gpu: Gpu, room: int) -> tuple[str, str]:
-    """A row of braille and what it shows: DRAM bandwidth, or utilisation where the chip does not tell."""
-    field = "dram_bandwidth_percent" if gpu.dram_bandwidth_percent is not None else "utilization_percent"
-
-    def value(seen: Reading) -> float | None:
-        found = gpu_of(seen, gpu.index)
-        return None if found is None or found.state != "ok" else getattr(found, field)
-
-    past = history(state.lane("gpu"), state.now_ns, room, value, 100.0)
-    word = "dram" if field == "dram_bandwidth_percent" else "busy"
-    return past.text, f"{word} % over {words.remaining(past.seconds)}"
-
-
 def _past_line(state: State, gpu: Gpu, width: int) -> list[Span]:
-    line, label = _past(state, gpu, history_room(width - 26))
+    line, label = past(state, gpu, work(gpu), history_room(width - 26))
     return [Span("      "), Span(line), Span(f"  {label}", "dim")]
