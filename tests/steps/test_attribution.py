@@ -207,6 +207,21 @@ def test_what_goes_to_disk_gives_the_same(tmp_path: Path, monkeypatch: pytest.Mo
     assert spills and all(spill.written > 100_000 for spill in spills)
 
 
+def test_of_a_rank_that_is_read_nothing_is_held_while_the_next_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = sorted((Path(__file__).resolve().parents[1] / "captures/sglang_tp2_graph/prof_c1").glob("*.gz"))
+    spills: list[Spill] = []
+    held: list[int] = []
+
+    def seen(*args: object, **options: object) -> object:
+        held.append(sum(spill.held_bytes for spill in spills))
+        spills.append(Spill())
+        return trace.read_trace(*args, spill=spills[-1], **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(analysis, "read_trace", seen)
+    assert len(analyse(paths).ranks) == len(held) == 2
+    assert held == [0, 0]
+
+
 def test_a_full_disk_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         def seek(self, *where: int) -> int:

@@ -50,6 +50,9 @@ def analyse(
         for path in map(Path, paths):
             try:
                 found += _file(path, grammar, table, progress, errors)
+                if len(paths) > 1 and found:
+                    # what is kept of a rank is looked at once more, in the end: memory must not grow with their number
+                    found[-1].trace.spill.flush()
             except TraceError as error:
                 errors.append(str(error))
         _number(found, errors)

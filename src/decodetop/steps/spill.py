@@ -43,7 +43,7 @@ class Spill:
     def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
         self.written = 0
         self._budget = budget_bytes
-        self._used = 0
+        self.held_bytes = 0
         self._file: BinaryIO | None = None
         self._tables: list[Table] = []
 
@@ -54,10 +54,14 @@ class Spill:
 
     def took(self, size: int) -> None:
         """`size` bytes more are held; everything goes to the file when the budget is spent. Raises TraceError."""
-        self._used += size
-        if size > 0 and self._used > self._budget:
-            for table in self._tables:
-                table.flush()
+        self.held_bytes += size
+        if size > 0 and self.held_bytes > self._budget:
+            self.flush()
+
+    def flush(self) -> None:
+        """Nothing is held in memory any more. Raises TraceError."""
+        for table in self._tables:
+            table.flush()
 
     def write(self, rows: Rows) -> tuple[int, int]:
         """Where the rows went: offset and count."""
