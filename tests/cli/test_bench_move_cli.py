@@ -155,6 +155,19 @@ async def test_a_dry_run_shows_both_commands(tmp_path: Path) -> None:
         assert code == 2 and "a FILE or a --move" in err
 
 
+async def test_no_key_is_shown(tmp_path: Path) -> None:
+    command, endpoint = started(tmp_path)
+    words = ("--move", "graphs-on", "--start", f"{command} --api-key sk-very-secret-key-1", "--endpoint", endpoint)
+    for form in ((), ("--json",)):
+        code, out, err = await experiment(tmp_path, None, *words, "--dry-run", *form)
+        assert code == 0 and "sk-very" not in out + err and "--api-key" in out and "***" in out
+
+
+async def test_a_file_answers_for_itself(tmp_path: Path) -> None:
+    code, _, err = await experiment(tmp_path, tmp_path / "x.toml", "--rounds", "2", "--dry-run")
+    assert code == 2 and "--rounds goes with --move" in err
+
+
 @pytest.mark.slow
 async def test_a_move_is_measured_against_what_was(tmp_path: Path) -> None:
     command, endpoint = started(tmp_path)

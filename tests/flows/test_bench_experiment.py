@@ -299,6 +299,20 @@ async def test_the_original_is_stopped_first_and_started_last(tmp_path: Path) ->
     assert calls.said == ["down", "up"]
 
 
+async def test_a_key_on_the_way_back_is_not_repeated(tmp_path: Path) -> None:
+    text = FILE.replace(
+        "[variants.base]",
+        '[original]\nstop = ["down"]\nstart = ["up", "--api-key", "sk-secret-12345"]\n[variants.base]',
+    )
+    stage = CommandStage(parse(text, "x.toml"), Calls())
+    await stage.clear()
+    assert "sk-secret" not in await stage.restore()
+    broken = CommandStage(parse(text, "x.toml"), Calls({"up": 1}))
+    await broken.clear()
+    with pytest.raises(RequestError, match=r"up --api-key \*\*\* failed"):
+        await broken.restore()
+
+
 def test_the_end_of_a_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert tail(log) == ""

@@ -114,14 +114,16 @@ def _doubts(a: Run, b: Run) -> Iterator[str]:
             before, after = _over_gpus(a, field), _over_gpus(b, field)
             if _differ(before, after, CLOCKS_OFF):
                 yield f"{title} {before:.0f} MHz against {after:.0f}"
-        links = [
-            min((gpu.pcie_gen_min for gpu in run.environment.gpus if gpu.pcie_gen_min), default=None) for run in (a, b)
-        ]
-        if None not in links and links[0] != links[1]:
-            yield f"PCIe gen {links[0]} against {links[1]}"
+        one, other = _slowest_link(a), _slowest_link(b)
+        if one is not None and other is not None and one != other:
+            yield f"PCIe gen {one} against {other}"
     before, after = a.metrics.accept_length, b.metrics.accept_length
     if _differ(before, after, ACCEPT_OFF):
         yield f"accept length {before:.2f} against {after:.2f}"
+
+
+def _slowest_link(run: Run) -> int | None:
+    return min((gpu.pcie_gen_min for gpu in run.environment.gpus if gpu.pcie_gen_min is not None), default=None)
 
 
 def _over_gpus(run: Run, field: str) -> float | None:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
+import msgspec
 
-from decodetop.bench.experiment import Experiment, Outcome, lines, order, parse, plan_lines
+from decodetop.bench.experiment import Experiment, Original, Outcome, Variant, lines, order, parse, plan_lines
 from decodetop.bench.plan import choose, load_presets, plans_of, several
 from decodetop.bench.reading import SCHEMA, Run
 from decodetop.cli import bench_move
@@ -31,6 +32,7 @@ from decodetop.errors import ConfigError, DataError, RequestError, UsageError
 from decodetop.flows.bench import BenchService, new_seed
 from decodetop.flows.bench_experiment import Answers, Experimenter
 from decodetop.flows.bench_variant import stage_of
+from decodetop.server.redact import MASK, is_secret_name, learn, redact, redact_text
 
 READY = frozenset({200, 401, 403, 404})
 """What a server that is up says to GET /v1/models; llama.cpp says 503 while it loads."""
@@ -51,6 +53,8 @@ def configure(actions: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
 def _experiment(args: argparse.Namespace, settings: Settings) -> int:
     if (args.file is None) == (args.move is None):
         raise UsageError("an experiment is a FILE or a --move, one of them", "decodetop bench experiment --help")
+    if args.file is not None:
+        bench_move.refuse_with_file(args)
     experiment = _read(args.file) if args.file is not None else bench_move.experiment_of_move(args, settings)
     seed = getattr(args, "seed", None) or new_seed()
     starts = order(experiment, seed)
@@ -65,6 +69,8 @@ def _experiment(args: argparse.Namespace, settings: Settings) -> int:
     if settings.readonly:
         raise UsageError("an experiment stops and starts servers: refused with --readonly", "--dry-run is allowed")
     _ask(args, experiment, starts)
+    for variant in experiment.variants.values():
+        learn(variant.argv)  # a server's log may repeat its key
     (endpoint,) = load({"endpoints": [experiment.endpoint], "config": settings.config_path}, {}).endpoints
     logs = _folder(settings)
     answers = _answers(endpoint, api_key(settings))
@@ -99,12 +105,26 @@ def _read(path: Path) -> Experiment:
     return parse(text, str(path))
 
 
+def _masked(experiment: Experiment) -> Experiment:
+    """As it may be shown: keys stand on command lines and in variables."""
+
+    def variant(one: Variant) -> Variant:
+        env = {name: MASK if is_secret_name(name) else redact_text(value) for name, value in one.env.items()}
+        return Variant(argv=redact(one.argv), env=env, override=tuple(map(redact_text, one.override)))
+
+    original = experiment.original
+    if original is not None:
+        original = Original(stop=redact(original.stop), start=redact(original.start))
+    variants = {name: variant(one) for name, one in experiment.variants.items()}
+    return msgspec.structs.replace(experiment, variants=variants, original=original)
+
+
 def _say_plan(args: argparse.Namespace, experiment: Experiment, starts: Sequence[tuple[int, str]]) -> None:
     if args.json:
         found = [{"round": number, "variant": name} for number, name in starts]
-        print_json({"schema": SCHEMA, "experiment": experiment, "starts": found})
+        print_json({"schema": SCHEMA, "experiment": _masked(experiment), "starts": found})
     else:
-        print_lines(plan_lines(experiment, starts))
+        print_lines(plan_lines(_masked(experiment), starts))
 
 
 def _ask(args: argparse.Namespace, experiment: Experiment, starts: Sequence[tuple[int, str]]) -> None:
@@ -115,7 +135,7 @@ def _ask(args: argparse.Namespace, experiment: Experiment, starts: Sequence[tupl
         raise UsageError(
             "an experiment stops and starts servers, and there is nobody to ask", "add --yes (or --dry-run)"
         )
-    for line in plan_lines(experiment, starts):
+    for line in plan_lines(_masked(experiment), starts):
         tell(line)
     if not agreed():
         raise UsageError("not begun", "nothing was touched")

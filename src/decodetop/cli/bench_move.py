@@ -36,6 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--original-start", metavar="CMD", default=None, help="starts it again, and returns")
 
 
+def refuse_with_file(args: argparse.Namespace) -> None:
+    """Raises UsageError for an option that a file answers itself."""
+    for name in ("value", "start", "rounds", "original_stop", "original_start"):
+        if getattr(args, name) is not None:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --move", "a FILE says it itself")
+
+
 def experiment_of_move(args: argparse.Namespace, settings: Settings) -> Experiment:
     """Raises UsageError when the move, or the server's command, is not one that can be put on."""
     server = None

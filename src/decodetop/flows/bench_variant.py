@@ -11,6 +11,7 @@ from typing import Protocol
 
 from decodetop.bench.experiment import Experiment, Variant
 from decodetop.errors import DataError, RequestError
+from decodetop.server.redact import redact, redact_text
 
 OVERRIDE = "90-decodetop-experiment.conf"
 TAIL_LINES, TAIL_CHARS = 8, 800
@@ -59,7 +60,9 @@ async def must(run: Call, argv: Sequence[str]) -> None:
     code, said = await run(argv)
     if code != 0:
         last = said.splitlines()[-1] if said else f"exit code {code}"
-        raise RequestError(f"{' '.join(argv)} failed: {last}", "try it by hand; do you have the right to?")
+        raise RequestError(
+            f"{' '.join(redact(argv))} failed: {redact_text(last)}", "try it by hand; do you have the right to?"
+        )
 
 
 class CommandStage:
@@ -115,7 +118,7 @@ class CommandStage:
         if not self._cleared:
             return "the original server was not touched"
         await must(self._run, self._experiment.original.start)
-        return f"the original server is started again: {' '.join(self._experiment.original.start)}"
+        return f"the original server is started again: {' '.join(redact(self._experiment.original.start))}"
 
 
 async def _gone(process: asyncio.subprocess.Process, seconds: float) -> bool:
