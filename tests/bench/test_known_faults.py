@@ -65,7 +65,7 @@ async def test_warm_up_is_no_burst() -> None:
 async def test_no_pool_holds_streams_back() -> None:
     """Connection pools of 100 made clients report loads they never gave."""
     result, _, seen = await load(
-        lambda one: completions(one, ttft_s=1.5 if one.asked == 2 else 0.0),
+        lambda one: completions(one, ttft_s=3.0 if one.connection > 1 else 0.0),  # the trial has the first
         streams=120,
         requests=120,
         warmup_requests=0,
@@ -124,16 +124,16 @@ async def test_a_freeze_of_the_server_is_in_the_figures_of_all_who_came_meanwhil
         if seen.method == "GET":
             return [MODELS]
         if not until and seen.connection > 1:
-            until.append(loop.time() + 1.0)  # from the first measured request on, for a second
+            until.append(loop.time() + 3.0)  # from the first measured request on
         return completions(seen, ttft_s=max(0.0, until[0] - loop.time()) if until else 0.0)
 
     result, _, _ = await load(script, request_rate_s=20.0, requests=20, warmup_requests=0, seed=5)
     assert all(record.fault is None for record in result.records)
     waits = [record.chunks_ns[0] / NS_PER_S for record in result.records]
-    assert sum(wait > 0.2 for wait in waits) >= 8  # a closed loop of two streams would show it in two
+    assert sum(wait > 1.0 for wait in waits) >= 10  # a closed loop of two streams would show it in two
     seen = figures(result)
-    assert seen.metrics.ttft_ms is not None and seen.metrics.ttft_ms.p99 > 700
-    assert seen.send_delay_ms_p99 is not None and seen.send_delay_ms_p99 < 500
+    assert seen.metrics.ttft_ms is not None and seen.metrics.ttft_ms.p99 > 2000
+    assert seen.send_delay_ms_p99 is not None and seen.send_delay_ms_p99 < 1000  # a loaded test machine
 
 
 async def test_usage_is_asked_for_and_where_it_does_not_come_nothing_is_taken_for_it() -> None:
