@@ -64,7 +64,7 @@ async def on_row(d: Desk, words: str) -> None:
 
 
 async def test_agents_plans_stand_below_the_list_when_zoomed_and_are_counted_before() -> None:
-    async with desk(with_notebook()) as d:
+    async with desk(with_notebook(), size=(117, 40)) as d:
         assert "2/5 closed · +1 agent" in "\n".join(d.screen())
         await d.press("3", "3")
         text = "\n".join(d.screen())
@@ -73,8 +73,33 @@ async def test_agents_plans_stand_below_the_list_when_zoomed_and_are_counted_bef
         assert "Old idea  gone" in text
 
 
+@pytest.mark.parametrize("size", [(120, 40), (200, 60)])
+async def test_on_a_wide_screen_they_stand_beside_the_list(size: tuple[int, int]) -> None:
+    async with desk(with_notebook(), size=size) as d:
+        await d.press("3", "3")
+        lines = d.screen()
+        at = next(at for at, line in enumerate(lines) if "agents' plans" in line)
+        assert at <= 3 and "│" in lines[at] and "→ leads there" in lines[at]
+        own, theirs = (next(line for line in lines if words in line) for words in ("Try [bold]fp8", "Claude Code 1/2"))
+        assert own.index("Try [bold]fp8") > size[0] // 2 and theirs.index("Claude Code") > size[0] // 2
+        for _ in range(30):
+            await d.press("j")
+        assert not (d.face.pane.cursor or "").startswith("plan:"), "j stays in its column"
+        await d.press("right")
+        assert (d.face.pane.cursor or "").startswith("plan:")
+        marked = next(line for line in d.screen() if "▌" in line)
+        assert marked.index("▌") > marked.index("│"), "only that column is under the cursor"
+        await on_row(d, "fp8")
+        await d.press("A")
+        assert [type(one) for one in d.sent] == [AddTodo]
+        await d.press("left", "left")
+        assert d.face.pane.cursor == next(one.id for one in states.TODOS if one.status == "in_progress")
+        marked = next(line for line in d.screen() if "▌" in line)
+        assert marked.index("▌") < marked.index("│")
+
+
 async def test_one_key_takes_an_agents_item_over() -> None:
-    async with desk(with_notebook()) as d:
+    async with desk(with_notebook(), size=(117, 40)) as d:
         await d.press("3", "A")
         assert d.sent == [] and "works on an agent's item" in d.footer
         await d.press("3")
@@ -98,7 +123,7 @@ async def test_an_item_that_is_gone_is_put_back_by_the_same_key() -> None:
 
 
 async def test_keys_of_ones_own_items_leave_an_agents_alone() -> None:
-    async with desk(with_notebook()) as d:
+    async with desk(with_notebook(), size=(117, 40)) as d:
         await d.press("3", "3")
         await on_row(d, "fp8")
         for key in ("x", "i", "e", "X", "t", "*", "J"):

@@ -44,6 +44,7 @@ class Picture(NamedTuple):
     `rows[i]` is the id of the row that line i belongs to, None for lines that can't be selected.
     `note` stands at the right of the title: the state, the age, the capture shown.
     `header_lines` first lines stay in place when the rest scrolls. `subject` stands behind the pane's own title.
+    `column` = first cell and width of the part that the rows stand in, where a picture has two; spans end at its edges.
     """
 
     lines: tuple[Line, ...]
@@ -52,6 +53,7 @@ class Picture(NamedTuple):
     note_style: str = "dim"
     header_lines: int = 0
     subject: str = ""
+    column: tuple[int, int] | None = None
 
 
 Draw = Callable[[State, View], Picture]

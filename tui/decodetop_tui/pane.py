@@ -108,10 +108,10 @@ class Pane(Painted):
 
     def show(self, state: State, *, focused: bool, zoomed: bool) -> None:
         """Draw `state`; only changed runs are sent."""
-        view = self._view(focused, zoomed)
+        view = self.looked_at(focused, zoomed)
         picture = self._draw(state, view)
         if self._settle_cursor(picture, focused):
-            picture = self._draw(state, self._view(focused, zoomed))
+            picture = self._draw(state, self.looked_at(focused, zoomed))
         self._picture = picture = faded(picture, state, self.module.SOURCES)
         self._start_at_the_top()
         if self._to_end:
@@ -172,7 +172,7 @@ class Pane(Painted):
 
     # the rest is how
 
-    def _view(self, focused: bool, zoomed: bool) -> View:
+    def looked_at(self, focused: bool, zoomed: bool) -> View:
         return View(
             width=self.place.content_width,
             height=self.place.content_height,
@@ -257,7 +257,7 @@ class Pane(Painted):
                 line = picture.lines[shown[y]]
                 row = picture.rows[shown[y]] if shown[y] < len(picture.rows) else None
                 if focused and row is not None and row == self.cursor:
-                    line = under_cursor(line, self.place.content_width)
+                    line = under_cursor(line, self.place.content_width, picture.column)
             body.append((Span(edge[y + 1], "rule"), *line) if edge else line)
         return body
 

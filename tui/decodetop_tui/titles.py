@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 from decodetop.core import words
 from decodetop.core.clock import SECOND_NS
@@ -70,8 +71,17 @@ def joined(line: Line, x: int, mark: str) -> Line:
     return tuple(found)
 
 
-def under_cursor(line: Line, width: int) -> Line:
-    """The line on the cursor's ground over the whole width, with a mark before it that needs no colour."""
+def under_cursor(line: Line, width: int, column: tuple[int, int] | None = None) -> Line:
+    """The line on the cursor's ground over the whole width, with a mark before it that needs no colour.
+
+    `column` = the first cell and the width of the part of it that is meant.
+    """
+    if column is not None:
+        start, size = column
+        ends = list(accumulate(width_of((span,)) for span in line))
+        before = tuple(span for span, end in zip(line, ends, strict=True) if end <= start)
+        after = tuple(span for span, end in zip(line, ends, strict=True) if end > start + size)
+        return (*before, *under_cursor(line[len(before) : len(line) - len(after)], size), *after)
     if line and line[0].text.startswith(" "):
         line = (Span("▌", "key"), Span(line[0].text[1:], line[0].style), *line[1:])
     marked = [Span(text, f"cursor:{style}") for text, style in line if text]

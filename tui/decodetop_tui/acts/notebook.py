@@ -15,7 +15,7 @@ from decodetop.todo.reading import (
 )
 from decodetop_tui.acts import leave, replay, todo
 from decodetop_tui.panes._todoplans import PLAN, found_at
-from decodetop_tui.panes.todo import GONE, MODES
+from decodetop_tui.panes.todo import GONE, MODES, other_column, stands_beside
 from decodetop_tui.screens.choose import Choice, Choose
 from decodetop_tui.screens.line import AskLine
 
@@ -47,6 +47,23 @@ def log_view(face: Face) -> None:
     pane.mode = MODES.index("log")
     face.focused_name = "todo"
     face.set_zoom(True)
+
+
+def two_columns(face: Face) -> bool:
+    """Whether the list and agents' plans stand side by side."""
+    pane = face.panes["todo"]
+    return face.focused_name == "todo" and stands_beside(face.lookout.state, pane.looked_at(True, face.zoomed))
+
+
+def in_plans(face: Face) -> bool:
+    return (face.panes["todo"].cursor or "").startswith(PLAN)
+
+
+def cross(face: Face) -> None:
+    """The cursor into the other of the two columns."""
+    pane = face.panes["todo"]
+    pane.cursor = other_column(face.lookout.state, pane.looked_at(True, face.zoomed)) or pane.cursor
+    face.draw()
 
 
 def can_adopt(face: Face) -> str | None:

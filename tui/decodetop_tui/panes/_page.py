@@ -9,7 +9,7 @@ from decodetop.core.clock import SECOND_NS
 from decodetop.core.state import Lane, State
 from decodetop.server.reading import ServerReading
 from decodetop_tui.paint import Line, Picture, Span, View
-from decodetop_tui.panes._cells import cells, fit
+from decodetop_tui.panes._cells import cells, exactly, fit
 
 FAILURE_WORDS = {
     "absent": "not available",
@@ -57,6 +57,15 @@ class Page:
 
     def picture(self, note: tuple[str, str] = ("", "dim"), header_lines: int = 0) -> Picture:
         return Picture(tuple(self.lines), tuple(self.rows), note[0], note[1], header_lines)
+
+
+def beside(page: Page, left: Page, right: Page, *, rows_of: Page) -> tuple[int, int]:
+    """Two pages side by side on `page`, a rule between; the rows are those of one of them. Its first cell and width."""
+    for at in range(max(len(left.lines), len(right.lines))):
+        one, other = (side.lines[at] if at < len(side.lines) else () for side in (left, right))
+        row = rows_of.rows[at] if at < len(rows_of.rows) else None
+        page.add(*exactly(one, left.width), Span("│", "rule"), *exactly(other, right.width), row=row)
+    return (0, left.width) if rows_of is left else (left.width + 1, right.width)
 
 
 def trouble(state: State, source: str, view: View) -> list[list[Span]]:

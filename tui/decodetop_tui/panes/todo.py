@@ -7,9 +7,9 @@ from decodetop.todo import text
 from decodetop.todo.reading import CLOSED, Evidence, Todo, TodoReading
 from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes._cells import cells, clean, clip, clip_middle, exactly, pad, wrap
-from decodetop_tui.panes._page import INDENT, Page, note_of, trouble
+from decodetop_tui.panes._page import INDENT, Page, beside, note_of, trouble
 from decodetop_tui.panes._todolog import draw_log, draw_tail
-from decodetop_tui.panes._todoplans import counts, draw_plans, plans
+from decodetop_tui.panes._todoplans import PLAN, counts, draw_plans, plans, row_of
 
 TITLE = "investigation"
 KEY = "3"
@@ -31,6 +31,9 @@ GONE = "gone:"
 """How the rows of items begin that an outside edit took out."""
 REF_MOST = 24
 """Cells of what names a piece of evidence: a capture's id is long and says little."""
+BESIDE_FROM = 118
+"""Cells of a pane that has room for two columns: a screen of 120."""
+LIST_SHARE = 0.58
 SUBJECT_FREE = 40
 """Cells of the title row kept for the pane's own title and its notes."""
 
@@ -62,15 +65,52 @@ def draw(state: State, view: View) -> Picture:
     if view.cursor is None and not view.zoomed:
         shown = _window(shown, view.height - head)
     depth = len(_DEPTHS) - 1 if view.zoomed else _depth_that_fits(shown, view, view.height - head)
-    for todo in shown:
-        _item(page, todo, view, why=depth < len(_DEPTHS) - 1)
-        _below(page, todo, depth)
+    if stands_beside(state, view):
+        return _two_columns(page, state, view, reading, shown)
+    _list(page, shown, view, depth)
     if view.zoomed:
         _gone(page, reading)
         _agents(page, state, view)
     elif shown and not view.filter:
         draw_tail(page, state, view)
     return _pictured(page, state, view, head)
+
+
+def _list(page: Page, shown: list[Todo], view: View, depth: int) -> None:
+    for todo in shown:
+        _item(page, todo, view, why=depth < len(_DEPTHS) - 1)
+        _below(page, todo, depth)
+
+
+def stands_beside(state: State, view: View) -> bool:
+    """Whether agents' plans have a column of their own beside the list."""
+    listed = MODES[view.mode % len(MODES)] in ("all", "open")
+    return listed and view.zoomed and view.width >= BESIDE_FROM and bool(plans(state))
+
+
+def other_column(state: State, view: View) -> str | None:
+    """The row to go to in the column the cursor is not in."""
+    if (view.cursor or "").startswith(PLAN):
+        reading = state.last("todo", TodoReading)
+        shown = _shown(reading, view) if reading is not None else []
+        return next((todo.id for todo in shown if todo.status == "in_progress"), shown[0].id if shown else None)
+    return row_of(plans(state)[0])
+
+
+def _two_columns(page: Page, state: State, view: View, reading: TodoReading, shown: list[Todo]) -> Picture:
+    """The list, and agents' plans beside it; rows are those of the column the cursor is in."""
+    head = len(page.lines)
+    left_view = view._replace(width=round(view.width * LIST_SHARE))
+    right_view = view._replace(width=view.width - left_view.width - 1)
+    left, right = Page(left_view), Page(right_view)
+    _list(left, shown, left_view, len(_DEPTHS) - 1)
+    _gone(left, reading)
+    there = (view.cursor or "").startswith(PLAN)
+    word = "  A takes a row into the list, ← leads back" if there else "  read-only; → leads there"
+    right.heading("agents' plans", Span(word, "dim"))
+    draw_plans(right, state, right_view, alone=False)
+    column = beside(page, left, right, rows_of=right if there else left)
+    return _pictured(page, state, view, head)._replace(column=column)
 
 
 def _other(page: Page, state: State, view: View, mode: str) -> Picture:
