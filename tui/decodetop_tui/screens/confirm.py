@@ -6,9 +6,8 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Static
 
-from decodetop_tui.screens.modal import Modal, Window
+from decodetop_tui.screens.modal import Modal, Window, Words
 
 
 class Confirm(Modal[bool]):
@@ -25,7 +24,7 @@ class Confirm(Modal[bool]):
         self._question, self._detail, self._insist = question, detail, insist
 
     def compose(self) -> ComposeResult:
-        yield Window(Static(self._detail, markup=False), title=self._question, hint="y yes   n no")
+        yield Window(Words(self._detail, markup=False), title=self._question, hint="y yes   n no")
 
     def action_interrupt(self) -> None:
         self.dismiss(True if self._insist else None)

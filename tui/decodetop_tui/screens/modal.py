@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widget import Widget
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from decodetop.core.outside import plain
 from decodetop_tui.cells import width_of
@@ -36,7 +36,17 @@ Window Static { height: auto; }
 """For the app's own sheet: a screen's sheet would be scoped to the class that inherits it."""
 
 
-class Modal(ModalScreen[T | None]):
+class Passing(Widget):
+    """Forgets what it looked like when it goes.
+
+    Textual keeps the renderers of the last thousand widgets, gone or not, each with all its lines.
+    """
+
+    def on_unmount(self) -> None:
+        self._styles_cache.clear()
+
+
+class Modal(ModalScreen[T | None], Passing):
     """A window of `WIDTH` cells at most. Dismissed with None by Esc and ctrl+c."""
 
     WIDTH = 78
@@ -85,7 +95,7 @@ class Modal(ModalScreen[T | None]):
         return max(1, min(self.wide, self.app.size.width - 2) - 4)
 
 
-class Window(Widget):
+class Window(Passing):
     """The frame; its title and the hint below are plain text."""
 
     def __init__(self, *children: Widget, title: str, hint: str = "") -> None:
@@ -94,7 +104,11 @@ class Window(Widget):
         self.border_subtitle = Content(hint)
 
 
-class Entry(Input):
+class Words(Static, Passing):
+    """Text to read."""
+
+
+class Entry(Input, Passing):
     """An input line that stands still: no blinking cursor to send over SSH. What is pasted becomes one line of text."""
 
     def __init__(self, value: str = "", placeholder: str = "") -> None:
@@ -107,7 +121,7 @@ class Entry(Input):
         self.replace(plain(event.text), *self.selection)
 
 
-class Listing(Painted):
+class Listing(Painted, Passing):
     """Lines of which one may be chosen; scrolls to keep it in sight."""
 
     def __init__(self, styles: Styles) -> None:

@@ -6,10 +6,9 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Static
 
 from decodetop.core.sample import Notice
-from decodetop_tui.screens.modal import Modal, Window
+from decodetop_tui.screens.modal import Modal, Window, Words
 
 
 class Told(Modal[None]):
@@ -24,4 +23,4 @@ class Told(Modal[None]):
 
     def compose(self) -> ComposeResult:
         text = "\n\n".join(part for part in (self._notice.message, self._notice.hint) if part)
-        yield Window(Static(text, markup=False), title=self._notice.level, hint="Esc leave")
+        yield Window(Words(text, markup=False), title=self._notice.level, hint="Esc leave")
