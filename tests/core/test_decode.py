@@ -16,6 +16,7 @@ from decodetop.core.decode import WORDS_MAX, NotDecoded, decode, decode_by, deco
 class Shape(msgspec.Struct):
     number: int
     words: dict[str, Any] = {}
+    sizes: dict[str, dict[str, tuple[int, ...]]] = {}
 
 
 BAD: dict[str, bytes | str] = {
@@ -72,6 +73,10 @@ BAD_TOML = {
     "a number of thousands of digits": (f"number = {'1' * 9000}", "integer"),
     "another type": ("number = 'x'", "number: expected a whole number, got text"),
     "another type within": ("number = 1\nwords = [1]", "words: expected a table, got a list"),
+    "another type in a table of any name": (
+        "number = 1\n[sizes.mine]\nstreams = 1",
+        "sizes.<name>.<name>: expected a list",
+    ),
     "escape sequences": ('number = 1\n"\\u001b[31m" = 1\n"\\u001b[31m" = 2', "overwrite"),
     "no TOML": ("a =", "Invalid value"),
 }

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 from textual import events
 from textual._styles_cache import StylesCache
-from textual.widget import Widget
 
 from decodetop.core.source import ReplayReading
 from decodetop.core.state import State

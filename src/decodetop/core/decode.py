@@ -70,7 +70,8 @@ def decode_toml(text: str, kind: Any = dict[str, Any], *, strict: bool = True) -
         raise NotDecoded("it is nested too deeply" if isinstance(error, RecursionError) else _words(error)) from error
 
 
-_WRONG_TYPE = re.compile(r"Expected `(?P<wanted>[\w |]+)`, got `(?P<got>\w+)`(?: - at `\$\.?(?P<where>.*)`)?")
+_PLACED = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<where>.*)`)?", re.DOTALL)
+_WRONG_TYPE = re.compile(r"Expected `(?P<wanted>[\w |]+)`, got `(?P<got>\w+)`")
 _TOML_NAMES = {
     "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "array": "a list",
     "object": "a table", "date": "a date", "datetime": "a date", "time": "a time",
@@ -79,12 +80,16 @@ _TOML_NAMES = {
 
 def _wanted(error: msgspec.ValidationError) -> str:
     """msgspec's word on a wrong type, with the field first and in the names of the file's own language."""
-    found = _WRONG_TYPE.fullmatch(str(error))
-    if found is None:
-        return _words(error)
-    wanted = " or ".join(_TOML_NAMES.get(name, name) for name in found["wanted"].split(" | ") if name != "null")
-    where = f"{found['where']}: " if found["where"] else ""
-    return plain(f"{where}expected {wanted}, got {_TOML_NAMES.get(found['got'], found['got'])}")
+    placed = _PLACED.fullmatch(str(error))
+    assert placed is not None
+    what, where = placed["what"].replace("Object contains unknown field", "unknown field"), placed["where"]
+    found = _WRONG_TYPE.fullmatch(what)
+    if found is not None:
+        wanted = " or ".join(_TOML_NAMES.get(name, name) for name in found["wanted"].split(" | ") if name != "null")
+        what = f"expected {wanted}, got {_TOML_NAMES.get(found['got'], found['got'])}"
+    # msgspec writes [...] for a table's name that may be any
+    where = (where or "").replace("[...]", ".<name>").removeprefix(".")
+    return _short(f"{where}: {what}" if where else what)
 
 
 def _words(error: Exception) -> str:
@@ -94,5 +99,9 @@ def _words(error: Exception) -> str:
         return "it is not UTF-8 text"
     if isinstance(error, json.JSONDecodeError):
         return f"line {error.lineno}, column {error.colno}: {error.msg}"
-    words = plain(str(error))
+    return _short(str(error))
+
+
+def _short(text: str) -> str:
+    words = plain(text)
     return words if len(words) <= WORDS_MAX else words[: WORDS_MAX - 1] + "…"
