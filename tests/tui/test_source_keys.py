@@ -72,6 +72,14 @@ async def test_a_tape_takes_no_command_and_every_key_says_so() -> None:
         assert d.face.zoomed and d.sent == []
 
 
+async def test_on_a_tape_no_pane_offers_what_only_a_live_box_can_do() -> None:
+    reading = ReplayReading(position_s=30, duration_s=120, speed=1.0, ended=False)
+    for state in (states.box(), states.bare()):
+        async with desk(states.put(state, {"replay": reading}, 60)) as d:
+            text = "\n".join(d.screen())
+            assert "runs it" not in text and "profiles the server" not in text and "then Enter" not in text
+
+
 async def test_over_a_pipe_no_key_asks_for_anything_and_the_footer_offers_none() -> None:
     async with desk(piped=True) as d:
         assert "Hz" not in d.top

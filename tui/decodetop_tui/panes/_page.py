@@ -92,6 +92,11 @@ def any_server(state: State) -> bool:
     return reading is None or bool(reading.servers)
 
 
+def taped(state: State) -> bool:
+    """What is shown is a tape: nothing can be started or asked for."""
+    return state.lane("replay").last is not None
+
+
 def _old(state: State, t_ns: int) -> list[Span]:
     age = words.duration((state.now_ns - t_ns) / SECOND_NS)
     return [INDENT, Span(f"below: the last good reading, {age} old", "dim")]

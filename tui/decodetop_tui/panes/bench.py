@@ -11,7 +11,7 @@ from decodetop_tui.panes import _benchzoom
 from decodetop_tui.panes._benchlines import baseline, comparable, delta, worth
 from decodetop_tui.panes._cells import cells, wrap
 from decodetop_tui.panes._lines import progress, ticks
-from decodetop_tui.panes._page import INDENT, Page, any_server, note_of, trouble
+from decodetop_tui.panes._page import INDENT, Page, any_server, note_of, taped, trouble
 from decodetop_tui.panes._table import Column, Table, flow, pair, spans_of
 
 TITLE = "bench"
@@ -69,10 +69,10 @@ def draw(state: State, view: View) -> Picture:
         _last_run(page, reading, view)
     head = min(len(page.lines), max(view.height - 1, 0))
     if not tight or view.cursor is not None:
-        _presets(page, reading, view, served)
+        _presets(page, reading, view, [] if taped(state) else _start(served))
     elif room > min(2, len(reading.runs)):
         _names(page, reading)
-    _runs(page, reading, view, served)
+    _runs(page, reading, view, served and not taped(state))
     if view.zoomed:
         _benchzoom.details(page, reading, view)
     elif not view.filter:
@@ -128,12 +128,16 @@ def _done(under_way: Progress) -> str:
     return f" {under_way.requests_done:>3}/{under_way.requests_total} requests"
 
 
-def _presets(page: Page, reading: BenchReading, view: View, served: bool) -> None:
+def _start(served: bool) -> list[Span]:
+    """How the chosen preset is started, or what is missing for that."""
+    return [Span("Enter", "key"), Span(" runs it", "dim")] if served else [Span("needs a server", "dim")]
+
+
+def _presets(page: Page, reading: BenchReading, view: View, start: list[Span]) -> None:
     if not reading.presets:
         page.add(INDENT, Span("no presets", "dim"))
         return
-    hint = [Span("Enter", "key"), Span(" runs it", "dim")] if served else [Span("needs a server", "dim")]
-    hint = hint if reading.progress is None else []
+    hint = start if reading.progress is None else []
     for preset in reading.presets:
         row = f"preset:{preset.name}"
         chosen = view.cursor == row if view.cursor is not None else preset is reading.presets[0]

@@ -15,7 +15,7 @@ from decodetop_tui.paint import Filter, Picture, Span, View
 from decodetop_tui.panes import _stepzoom
 from decodetop_tui.panes._cells import cells, clean, clip_middle, pad, wrap
 from decodetop_tui.panes._lines import progress
-from decodetop_tui.panes._page import INDENT, Page, any_server, note_of, trouble
+from decodetop_tui.panes._page import INDENT, Page, any_server, note_of, taped, trouble
 from decodetop_tui.panes._stepbar import kind_parts
 from decodetop_tui.panes._stepfloor import diagnosing, diagnosis_lines, floor_line, under_way_lines
 from decodetop_tui.panes._steplines import (
@@ -69,7 +69,7 @@ def draw(state: State, view: View) -> Picture:
         page.add(INDENT, Span("not read", "bad"), Span(f": {reading.last_error}"))
     if not reading.captures:
         if reading.parsing is None and reading.taking.progress is None:
-            page.extend(_empty(reading, any_server(state)))
+            page.extend(_empty(reading, any_server(state), taped(state)))
         page.extend(filter(None, [floor_line(state, view.width)]))
         return page.picture(note_of(state, "steps", view.width))
     capture = reading.shown
@@ -84,8 +84,10 @@ def draw(state: State, view: View) -> Picture:
     return page.picture(note_of(state, "steps", view.width, *_note(capture)), head)
 
 
-def _empty(reading: StepsReading, served: bool) -> list[list[Span]]:
+def _empty(reading: StepsReading, served: bool, on_tape: bool) -> list[list[Span]]:
     first = [INDENT, Span("no trace yet")] if reading.last_error is None else [INDENT, Span("nothing to show", "dim")]
+    if on_tape:
+        return [[INDENT, Span("no trace at this point of the tape")]]
     profiles = [Span("p", "key"), Span(" profiles the server  ")] if served else []
     opens = [Span("o", "key"), Span(" opens a trace (torch.profiler; several files = ranks)")]
     return [first, [INDENT, *profiles, *opens]]
