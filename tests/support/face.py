@@ -41,6 +41,14 @@ class Desk:
     async def type(self, text: str) -> None:
         await self.press(*text)
 
+    async def resize(self, width: int, height: int) -> None:
+        """Textual lays out again a moment after the size has changed; on a busy machine a later one."""
+        await self.pilot.resize_terminal(width, height)
+        for _ in range(100):
+            await self.pilot.pause()
+            if self.face.screen._compositor.size == (width, height):
+                return
+
     async def show(self, state: State) -> None:
         """A new state arrives, and a frame is due."""
         self.feed.latest = state

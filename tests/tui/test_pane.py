@@ -250,8 +250,7 @@ async def test_under_a_window_the_panes_go_on(keys: str) -> None:
         assert d.face.windowed and "1:39  1 Hz" in d.screen()[0]
         await d.show(states.fail(d.feed.latest, "host", Failure(kind="lost", message="gone"), 130))
         assert "old" in next(line for line in d.screen() if "6 host" in line)
-        await d.pilot.resize_terminal(100, 30)
-        await d.pilot.pause()
+        await d.resize(100, 30)
         assert any("6 host" in line for line in d.screen()) and len(d.screen()) == 30
 
 

@@ -90,8 +90,7 @@ ODD_SIZES = (
 async def test_any_size_draws_and_shows_the_titles(make: Callable[[], State]) -> None:
     async with desk(make(), size=(80, 24)) as d:
         for width, height in ODD_SIZES:
-            await d.pilot.resize_terminal(width, height)
-            await d.pilot.pause()
+            await d.resize(width, height)
             lines = d.screen()
             assert len(lines) == height
             shown = NAMES if width >= SMALL_WIDTH and height >= SMALL_HEIGHT else NAMES[:1]
@@ -106,8 +105,7 @@ async def test_windows_open_at_any_size_and_follow_it(key: str) -> None:
     async with desk(states.box(server_count=2, busy_bench=True), (80, 24)) as d:
         await d.press(key)
         for width, height in ((1, 1), (20, 5), (250, 70), (60, 16)):
-            await d.pilot.resize_terminal(width, height)
-            await d.pilot.pause()
+            await d.resize(width, height)
             assert d.face.windowed and len(d.screen()) == height
         await d.press("escape")
         assert not d.face.windowed and len(d.screen()[2]) == 60
