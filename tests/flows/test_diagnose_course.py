@@ -457,3 +457,19 @@ async def test_without_a_screen_the_command_takes_it_back(
     assert len(TodoStore(tmp_path).read().items) > 1
     assert main(["todo", "--investigation", str(tmp_path), "undo"]) == 0
     assert TodoStore(tmp_path).read().items == () and "is gone" in capsys.readouterr().out
+
+
+async def test_a_checklist_that_can_not_be_written_costs_the_items_only(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "todo.json").mkdir()
+
+    async def work() -> None:
+        found = await desk.ask()
+        assert found is not None and found.report is not None
+        assert [one.status for one in found.stages] == ["done", "done", "done", "failed"]
+        assert "todo.json" in found.stage("checklist").words
+        (tmp_path / "todo.json").rmdir()
+        again = await desk.ask()
+        assert again is not None and [one.status for one in again.stages] == ["done"] * 4
+
+    await desk.play(work)
+    assert (desk.bench.calls, desk.captures.calls) == (1, 1), "the next start tries the items again, and nothing else"

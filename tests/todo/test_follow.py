@@ -429,7 +429,7 @@ def test_a_folder_that_may_not_be_entered_is_said(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(Path, "stat", refused)
     looking = follower([tmp_path / "closed" / "list.json"], home=tmp_path, environ={})
-    assert looking.look(NOW_NS).reasons == {"~/closed/list.json": "not there"}
+    assert looking.look(NOW_NS).reasons == {"~/closed/list.json": "Permission denied"}
     assert set(follower(home=tmp_path, environ={}).look(NOW_NS).reasons.values()) == {"Permission denied"}
 
 

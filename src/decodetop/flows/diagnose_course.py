@@ -22,7 +22,7 @@ from decodetop.core.clock import SECOND_NS
 from decodetop.core.engine import Context
 from decodetop.diagnosis.reading import OVER, Diagnosis, Stage, StageName, StageStatus, Subject
 from decodetop.diagnosis.store import DiagnosisStore
-from decodetop.errors import DecodetopError, RequestError, UsageError
+from decodetop.errors import DataError, DecodetopError, RequestError, UsageError
 from decodetop.floor import hardware
 from decodetop.floor.hardware import Card
 from decodetop.floor.reading import FloorReport
@@ -328,7 +328,12 @@ class Course:
             return
         links = evidence_of(self._now, run, capture)
         work = partial(offer, report, self._folder, self._context.clock.wall_ns(), links)
-        ids, edit = await self._tools.call(work)
+        try:
+            ids, edit = await self._tools.call(work)
+        except DataError as error:
+            # the verdict is there: a disk that refuses costs the items only, and the next start tries again
+            self._put("checklist", "failed", str(error))
+            return
         if ids:
             await self._tell_notebook(edit)
         known = tuple(dict.fromkeys((*self._now.todo_ids, *ids)))

@@ -44,7 +44,7 @@ class Follower:
             except sqlite3.Error as error:
                 reasons[self._short(place.path)] = str(error)
             if place.named and not present(place.path):
-                reasons[self._short(place.path)] = "not there"
+                reasons.setdefault(self._short(place.path), "not there")
             newest = _newest_first(plan for plan in known.values() if plan.todos or plan.problem)[:PLANS_SHOWN]
             self._known[number] = {_key(plan): plan for plan in newest}
             shown += [plan for plan in newest if place.named or self._is_recent(plan, wall_ns)]
