@@ -89,6 +89,8 @@ def test_other_numbers_are_left_to_the_decoder(ts: str, duration: str, correlati
         (b'    "ph": "X", "cat": "kernel"', b'    "name": "k", "ph": "X", "cat": "kernel"'),
         (b'"name": "k"', b'"name": "k\n  "'),
         (b'"name": "k"', b'"name": "\xff"'),
+        (b'"kernel"', b'"cuda_runtime_of_another_kind"'),
+        (b'"kernel"', b'"gpu_memcpies"'),
         (b'"tid": 7,', b'"tid": 7.5,'),
         (b'"tid": 7,', b'"tid": 7, "more": 1,'),
         (b'"ts"', b'"st"'),

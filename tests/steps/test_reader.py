@@ -149,6 +149,17 @@ def test_unknown_categories_and_metadata_among_the_events(expected: StepsReport,
     assert report.ranks[0].events == len(trace.events)
 
 
+def test_a_category_that_begins_as_a_known_one_is_passed_over(tmp_path: Path) -> None:
+    """In Kineto's own layout, where categories are told by their first bytes."""
+    path = tmp_path / "t.json"
+    expected = read_trace(CAST, everything)
+    path.write_bytes(RECORDED_TEXT.replace(b'"cat": "cuda_runtime"', b'"cat": "cuda_runtime_x"', 1))
+    trace = read_trace(path, everything)
+    assert trace.events == expected.events
+    calls, before = (sum(process.calls.count for process in one.processes) for one in (trace, expected))
+    assert calls == before - 1
+
+
 def test_merged_ranks_are_told_apart(expected: StepsReport, tmp_path: Path) -> None:
     """One file of two ranks, pids as strings; their correlations are the same numbers."""
     first = decode(trace=Trace(pid="[TP00] 251", device="[TP00] 0"))
@@ -302,7 +313,8 @@ def test_damage_never_crashes_the_reader(tmp_path: Path, data: st.DataObject) ->
             assert total == round(rank.period_us.representative * 1000)
 
 
-RECORDED = (Path(__file__).parents[1] / "captures" / "cast_full.trace.json.gz").read_bytes()
+CAST = Path(__file__).parents[1] / "captures" / "cast_full.trace.json.gz"
+RECORDED = CAST.read_bytes()
 RECORDED_TEXT = gzip.decompress(RECORDED)
 SWAPS = (
     (b'"ts": ', b'"ts": "'),

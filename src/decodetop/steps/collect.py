@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from decodetop.steps.events import CALLS, GPU, NOTES, Batch, EventDecoder, Row
-from decodetop.steps.heads import Head
+from decodetop.steps.events import NOTES, Batch, EventDecoder, Row
+from decodetop.steps.heads import CALLS, GPU, Head
 from decodetop.steps.layout import Columns
 from decodetop.steps.rows import ROW, Note, Process, Trace
 from decodetop.steps.spill import Rows, taken

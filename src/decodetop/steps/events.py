@@ -13,12 +13,10 @@ import msgspec
 
 from decodetop.core.decode import NotDecoded, decode_by
 from decodetop.steps.chunks import BOUNDARY, Chunks
-from decodetop.steps.heads import Head
+from decodetop.steps.heads import CALLS, GPU, Head
 from decodetop.steps.layout import Columns, Layout
 from decodetop.steps.rescue import Loose, Rescue, id_of, int_of, ns_of, text_of
 
-GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-CALLS = ("cuda_runtime", "cuda_driver")
 NOTES = ("user_annotation", "gpu_user_annotation")
 WANTED = (*GPU, *CALLS, *NOTES)
 SKIPPED = (

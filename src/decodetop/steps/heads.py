@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 import numpy as np
@@ -18,6 +18,11 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Words = NDArray[np.uint64]
 """Eight bytes of text each, the first in the lowest place."""
+
+GpuCategory = Literal["kernel", "gpu_memcpy", "gpu_memset"]
+CallCategory = Literal["cuda_runtime", "cuda_driver"]
+GPU: tuple[str, ...] = get_args(GpuCategory)
+CALLS: tuple[str, ...] = get_args(CallCategory)
 
 WIDE = 8
 OPENING = b'\n  {\n    "ph": "X", "cat": "'
@@ -42,7 +47,7 @@ class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the first line of an event says."""
 
     ph: Literal["X"]
-    cat: str
+    cat: GpuCategory | CallCategory
     name: str
     pid: int | str
     tid: int | str
