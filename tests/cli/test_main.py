@@ -97,6 +97,12 @@ def test_the_usage_tells_a_command_s_own_options_and_an_error_where_more_is_said
     assert out.startswith("usage: decodetop todo add [-h] [common options] [--json]") and "--endpoint URL" in out
 
 
+def test_an_option_a_command_does_not_take_names_the_command_s_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "gpu", "--frobnicate")
+    assert code == 2 and "unrecognized arguments: --frobnicate" in err
+    assert err.endswith("  hint: `decodetop gpu --help` says what it takes\n")
+
+
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     result = subprocess.run(
         f"{sys.executable} -m decodetop --help | true", shell=True, capture_output=True, text=True, check=False

@@ -107,6 +107,9 @@ class _Help(argparse.HelpFormatter):
 class _Parser(argparse.ArgumentParser):
     """Its complaints may repeat what was pasted, so they are made harmless to a terminal."""
 
+    command = ""
+    """The one asked for, of the parser that knows them all."""
+
     def __init__(self, **how: Any) -> None:
         super().__init__(**{"formatter_class": _Help, **how})
 
@@ -115,7 +118,9 @@ class _Parser(argparse.ArgumentParser):
             command = next((word for word in message.split()[2:] if word in COMMANDS), None)
             message += f" (options of a command stand after it: decodetop {command} ...)" if command else ""
         self.print_usage(sys.stderr)
-        hint = f"  hint: `{self.prog} --help` says what it takes\n"
+        # what a command does not take is found by the parser above it
+        asked = f"{self.prog} {self.command}" if self.command else self.prog
+        hint = f"  hint: `{asked} --help` says what it takes\n"
         self.exit(2, f"{self.prog}: error: {harmless(message)}\n{hint}")
 
 
@@ -129,6 +134,7 @@ def parser_of(chosen: str | None) -> tuple[argparse.ArgumentParser, Callable[...
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"decodetop {__version__}")
+    parser.command = chosen or ""
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     run = None
     for name, summary in COMMANDS.items():

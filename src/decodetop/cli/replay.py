@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from decodetop.cli.common import finite, path_option, print_json
+from decodetop.cli.tui import add_screen_options, log_to, show
 from decodetop.config import Settings
 from decodetop.core.clock import SECOND_NS, SystemClock
 from decodetop.core.replay import TapeSource
@@ -19,6 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--speed", type=finite, default=1.0, metavar="N", help="N times real time (0 = paused)")
     parser.add_argument("--at-s", type=finite, metavar="S", help="with --json: the state S seconds after the beginning")
     parser.add_argument("--json", action="store_true", help="print the state at the end (or --at-s) and leave")
+    add_screen_options(parser, live=False)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -29,8 +31,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         with tape:
             _print_state(tape, args.at_s)
         return 0
-    from decodetop.cli.tui import show
-
+    if args.log is not None:
+        log_to(args.log)
     return show(TapeSource(tape, SystemClock(), args.speed), settings)
 
 

@@ -38,9 +38,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_screen_options(parser)
 
 
-def add_screen_options(parser: argparse.ArgumentParser) -> None:
-    """The options of every subcommand that shows the screen."""
-    parser.add_argument("--rate", dest="rate_s", type=finite, metavar="S", help="read every S seconds (default 1)")
+def add_screen_options(parser: argparse.ArgumentParser, *, live: bool = True) -> None:
+    """The options of every subcommand that shows the screen; `live`: that of a box, not of a tape."""
+    if live:
+        parser.add_argument("--rate", dest="rate_s", type=finite, metavar="S", help="read every S seconds (default 1)")
     parser.add_argument("--quiet", action="store_const", const=True, help="no bell when something long ends")
     parser.add_argument("--mouse", action="store_const", const=True, help="use the mouse (else it selects text)")
     parser.add_argument("--log", type=path_option, metavar="FILE", help="append faults of decodetop to FILE")
