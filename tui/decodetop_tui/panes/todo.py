@@ -106,7 +106,7 @@ def _two_columns(page: Page, state: State, view: View, reading: TodoReading, sho
     _list(left, shown, left_view, len(_DEPTHS) - 1)
     _gone(left, reading)
     there = (view.cursor or "").startswith(PLAN)
-    word = "  A takes a row into the list, ← leads back" if there else "  read-only; → leads there"
+    word = "  A takes a row over, ← leads back" if there else "  read-only; → leads there"
     right.heading("agents' plans", Span(word, "dim"))
     draw_plans(right, state, right_view, alone=False)
     column = beside(page, left, right, rows_of=right if there else left)
