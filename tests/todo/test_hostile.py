@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from decodetop.core.sample import Command
-from decodetop.errors import DecodetopError
+from decodetop.errors import DataError, DecodetopError
 from decodetop.todo import formats, text
 from decodetop.todo.document import Document, normalise
+from decodetop.todo.formats import todowrite
 from decodetop.todo.importing import import_block
 from decodetop.todo.notebook import Notebook
 from decodetop.todo.reading import AddAttempt, AddEvidence, AddTodo, EditTodo, MoveTodo, TodoReading, UndoTodo
@@ -125,3 +126,29 @@ def test_links_and_notes_of_another_shape_are_passed() -> None:
     assert todo.attempts[0].links == ()
     task = json.dumps([{"uuid": "u", "description": "d", "annotations": True}])
     assert formats.parse(task, "taskwarrior").items[0]["content"] == "d"
+
+
+@pytest.mark.parametrize("size", [8_100, 8_170, 8_180, 8_190, 8_200, 16_400, 40_000])
+def test_a_list_in_a_log_may_be_longer_than_what_is_tried_first(size: int) -> None:
+    items = [{"content": "a" * size, "status": "pending"}, {"content": 'b \\" \n é', "status": "completed"}]
+    log = f"12:00 [{{'x'}}] start\n{json.dumps(items)}\n12:01 end {{\n"
+    assert [item["content"] for item in formats.parse(log).items] == ["a" * size, items[1]["content"].strip()]
+    cut = f"log\n{json.dumps([*items, items[0]])}"[: -size // 2]
+    assert len(formats.parse(cut).items) == 2
+
+
+def test_a_log_full_of_brackets_is_read_in_a_time_that_grows_with_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each failure counts the lines of what was given: of all the text before it, a minute for half a megabyte."""
+    given: list[int] = []
+    real = todowrite._DECODER
+
+    class Counting:
+        def raw_decode(self, text: str, start: int = 0) -> tuple[Any, int]:
+            given.append(len(text))
+            return real.raw_decode(text, start)
+
+    monkeypatch.setattr(todowrite, "_DECODER", Counting())
+    log = '2026 INFO [{\'a\'}] [{"k": x}] {"k": y}\n' * 2_000
+    with pytest.raises(DataError, match="no checklist"):
+        formats.parse(log)
+    assert len(given) > 2_000 and sum(given) < 10_000 * len(given)

@@ -14,8 +14,10 @@ from decodetop.todo.document import SCHEMA, normalise, tree
 from decodetop.todo.formats.block import Block
 
 _DECODER = json.JSONDecoder()
-_START = re.compile(r'\[\s*\{|\{\s*"')
+_START = re.compile(r'\[\s*\{\s*["}]|\{\s*"')
 """Where a list of items or an object may begin; a log is full of other brackets, and each try costs."""
+_PIECE, _TOKEN = 8192, 16
+"""Characters tried first, and the longest token that their end may cut."""
 _BLANK = re.compile(r"\s*")
 _WORDS = ("content", "subject", "step", "title", "text", "task", "description")
 _NESTING_MAX = 6
@@ -92,7 +94,7 @@ def _scan(text: str) -> list[Found]:
     while match := _START.search(text, position):
         start = match.start()
         try:
-            value, position = _DECODER.raw_decode(text, start)
+            value, position = _decoded(text, start)
         except RecursionError:  # no checklist nests so deep, and a try at each of its brackets would take minutes
             position = _line_end(text, start)
             continue
@@ -103,6 +105,23 @@ def _scan(text: str) -> list[Found]:
         found += [Found(entries=tuple(entries)) for entries in lists_in_value(value) if entries]
         lone.append(value)
     return found or _lone_items(lone)
+
+
+def _decoded(text: str, start: int) -> tuple[Any, int]:
+    """The JSON value at `start` and where it ends. Raises ValueError, RecursionError.
+
+    The error counts the lines of all that was given before it, and a log has many brackets that are no JSON: so a piece
+    is tried first, and the whole only if the value may go on behind it.
+    """
+    piece = text[start : start + _PIECE]
+    try:
+        value, end = _DECODER.raw_decode(piece)
+    except json.JSONDecodeError as error:
+        ends_early = error.pos >= len(piece) - _TOKEN or error.msg.startswith("Unterminated string")
+        if len(piece) < _PIECE or not ends_early:
+            raise
+        return _DECODER.raw_decode(text, start)
+    return value, start + end
 
 
 def _salvage(text: str, start: int) -> tuple[Found | None, int]:
@@ -116,7 +135,7 @@ def _salvage(text: str, start: int) -> tuple[Found | None, int]:
         if text[position : position + 1] != "{":
             break
         try:
-            entry, after = _DECODER.raw_decode(text, position)
+            entry, after = _decoded(text, position)
         except (ValueError, RecursionError):
             break
         entries.append(entry)
