@@ -40,6 +40,8 @@ _RESTORE = (
 
 QUIET_S = 0.1
 """So long nothing must come before a lone Esc is the key."""
+RESTING_S = 0.3
+"""How often it is looked whether to end, once nothing typed waits for its rest: each look costs."""
 
 QUEUE_MOST = 256
 """Messages the app may have before it: more is left in the line, however much is typed or pasted."""
@@ -95,16 +97,17 @@ class Terminal(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Read until told to end; with the terminal gone there is nothing more to read."""
-        keyboard = Keyboard(mouse=self._mouse)
+        keyboard, wait_s = Keyboard(mouse=self._mouse), QUIET_S
         while not self.exit_event.is_set():
             try:
-                ready = select.select([self.fileno], [], [], QUIET_S)[0]
+                ready = select.select([self.fileno], [], [], wait_s)[0]
                 data = os.read(self.fileno, 1 << 12) if ready else b""
             except OSError:
                 return
             if ready and not data:
                 return
             self._hand_on(keyboard.feed(data) if data else keyboard.quiet())
+            wait_s = QUIET_S if data else RESTING_S
 
     def _hand_on(self, found: Iterable[Message]) -> None:
         """Give the app what was typed, no faster than it takes it."""

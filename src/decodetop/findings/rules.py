@@ -96,6 +96,8 @@ def _clock(gpu: Gpu) -> str:
 def _power_cap(seen: Seen) -> Iterator[Hit]:
     """A busy GPU touches its cap for a moment now and then: that is how it finds its clock."""
     for gpu in _watched(seen):
+        if not (gpu.event_reasons or 0) & SW_POWER_CAP:
+            continue
         recent = _steady(seen, gpu)
         if recent and all((one.event_reasons or 0) & SW_POWER_CAP for one in recent) and gpu.sm_clock_mhz:
             limit = "" if gpu.power_limit_w is None else f", limit {gpu.power_limit_w:.0f} W"
@@ -107,15 +109,19 @@ def _power_cap(seen: Seen) -> Iterator[Hit]:
 def _clock_low(seen: Seen) -> Iterator[Hit]:
     explained = SW_POWER_CAP | HW_SLOWDOWN | SW_THERMAL | HW_THERMAL | HW_POWER_BRAKE
     for gpu in _watched(seen):
+        if not _is_low(gpu):
+            continue
         recent = _steady(seen, gpu)
         if not recent or any((one.event_reasons or 0) & explained for one in recent):
             continue
-        if all(
-            one.sm_clock_mhz and one.sm_clock_max_mhz and one.sm_clock_mhz < CLOCK_LOW_SHARE * one.sm_clock_max_mhz
-            for one in recent
-        ):
+        if all(map(_is_low, recent)):
             evidence = f"{_clock(gpu)} under load, no event reason: {_lock(gpu)}"
             yield Hit(str(gpu.index), f"GPU {gpu.index} runs below its clock", evidence)
+
+
+def _is_low(gpu: Gpu) -> bool:
+    now, most = gpu.sm_clock_mhz, gpu.sm_clock_max_mhz
+    return bool(now and most and now < CLOCK_LOW_SHARE * most)
 
 
 def _lock(gpu: Gpu) -> str:
@@ -128,6 +134,8 @@ def _lock(gpu: Gpu) -> str:
 
 def _pcie(seen: Seen) -> Iterator[Hit]:
     for gpu in _watched(seen):
+        if gpu.pcie_gen is not None and (gpu.pcie_gen, gpu.pcie_width) == (gpu.pcie_gen_max, gpu.pcie_width_max):
+            continue  # none has more
         recent = _steady(seen, gpu)
         if not recent:
             continue

@@ -24,6 +24,8 @@ _CLOCKS: dict[Clock, int] = {"sm": 1, "mem": 2}
 _NVLINK_CAPABILITY = 2
 _MEMORY_FORMS = OTHER_FORM | {UNKNOWN}
 _XID = 0x8
+_raw = object.__getattribute__
+"""nvidia-ml-py's structures turn each field they are asked for into text where it can be: dear for numbers."""
 
 
 class _Watch(NamedTuple):
@@ -230,15 +232,18 @@ class Nvml(Calls):
         request.version = self._module.NVML_GPM_METRICS_GET_VERSION
         request.numMetrics = len(asked)
         request.sample1, request.sample2 = before, after
+        metrics = request.metrics
         for at, metric in enumerate(asked):
-            request.metrics[at].metricId = metric
+            metrics[at].metricId = metric
         self._ask("nvmlGpmMetricsGet", request)
-        seen = (request.metrics[at] for at in range(len(asked)))
-        return {
-            int(one.metricId): float(one.value)
-            for one in seen
-            if one.nvmlReturn == 0 and one.metricInfo.shortName and math.isfinite(one.value)
-        }
+        found = {}
+        for at, metric in enumerate(asked):
+            one = metrics[at]
+            if _raw(one, "nvmlReturn") == 0 and _raw(_raw(one, "metricInfo"), "shortName"):
+                value = float(_raw(one, "value"))
+                if math.isfinite(value):
+                    found[int(metric)] = value
+        return found
 
     def xid_watch(self, gpus: Sequence[Handle]) -> _Watch:
         """An event set that hears the Xids of `gpus`; those that can't be watched are left out."""
