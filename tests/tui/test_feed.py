@@ -19,6 +19,17 @@ def test_only_a_new_state_is_drawn() -> None:
     assert not lookout.look()
 
 
+def test_what_comes_within_a_frame_is_drawn_together() -> None:
+    feed = FakeFeed(states.box(2))
+    lookout = Lookout(feed)
+    assert lookout.settled() and not lookout.look()
+    feed.latest = states.step(feed.latest, 3)
+    assert not lookout.settled(), "more of this moment may be on its way"
+    feed.latest = states.step(feed.latest, 4)
+    assert lookout.settled() and lookout.look() and lookout.state is feed.latest
+    assert lookout.settled() and not lookout.look()
+
+
 def test_a_seek_that_goes_back_is_drawn_too() -> None:
     feed = FakeFeed(states.box(9))
     lookout = Lookout(feed)

@@ -209,7 +209,7 @@ class Face(App[int], inherit_bindings=False):
         if self.lookout.hear() and not self.settings.quiet:
             self.bell()
         self.lookout.fade()
-        if self.lookout.look():
+        if (self._fps == 0 or self.lookout.settled()) and self.lookout.look():
             self.draw()
         elif self.lookout.toast is not toast:
             self.draw_footer()

@@ -43,6 +43,7 @@ class Lookout:
         self._drawn: tuple[State, int] = (feed.latest, 0)
         self.state = feed.latest
         self.frozen = False
+        self._waiting = False
         self.toast: Toast | None = None
         self.last_word: Notice | None = None
         past = feed.latest.lane("notice").history
@@ -56,6 +57,12 @@ class Lookout:
     @property
     def replaying(self) -> ReplayReading | None:
         return self.live.last("replay", ReplayReading)
+
+    def settled(self) -> bool:
+        """False the first time that something new is seen: what sources say of one moment comes within a frame, and is
+        drawn together. Half of the drawing was a second time for the same second."""
+        self._waiting = not self._waiting and self._feed.latest is not self._drawn[0]
+        return not self._waiting
 
     def look(self) -> bool:
         """Take the newest state; False when there is nothing new to draw."""
