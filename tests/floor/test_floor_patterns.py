@@ -11,7 +11,7 @@ from decodetop.errors import DataError
 from decodetop.floor.config import read_json
 from decodetop.floor.formats import BF16, FORMATS, Scheme
 from decodetop.floor.model import open_model
-from decodetop.floor.patterns import Patterns
+from decodetop.floor.patterns import Patterns, is_bounded
 from decodetop.floor.quantisation import scheme_of
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -191,3 +191,23 @@ def test_the_separate_file_is_read_beside_a_config(tmp_path: Path) -> None:
     assert read_json(CONFIGS / "glm-5-nvfp4" / "hf_quant_config.json")["quantization"]["quant_algo"] == "NVFP4"
     alone = open_model(CONFIGS / "glm-5.json")
     assert alone.quantization is None and open_model(CONFIGS / "glm-5-nvfp4").quantization == "nvfp4"
+
+
+@pytest.mark.parametrize("pattern", [r"(.*)*X", r"(\w+\.?)+X", r"([a-z_.0-9]+)+$", r"((a|b*)c)+", r"(a{2,}){3}"])
+def test_an_expression_that_takes_for_ever_is_refused(pattern: str) -> None:
+    assert not is_bounded(pattern)
+    group = {"weights": {"num_bits": 8, "type": "float"}, "targets": ["Linear"]}
+    said = {"quant_method": "compressed-tensors", "config_groups": {"g": group}, "ignore": [f"re:{pattern}"]}
+    with pytest.raises(DataError, match="could take for ever"):
+        scheme_of(said, None, FORMATS["bf16"], "config.json")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r".*self_attn\.(q|k|v)_proj.*", r"(model\.)?layers\.(\d+)\..*", r".*lm_head", r"(?:a|b)+", r"[(*]+x",
+        r"\(.*\)+", r".*mlp.gate$",
+    ],
+)  # fmt: skip
+def test_expressions_that_checkpoints_hold_are_tried(pattern: str) -> None:
+    assert is_bounded(pattern)

@@ -61,6 +61,26 @@ class Patterns:
         return any(glob.match(before + form) for glob in globs for form in forms for before in ("", "model."))
 
 
+def is_bounded(pattern: str) -> bool:
+    """Whether it is tried in a bounded time: no repeated group holds a repetition, as `(.*)*` does.
+
+    Such an expression takes minutes for one name, and Python's matcher lets nothing else run meanwhile.
+    """
+    bare = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "_", pattern)
+    repeats: list[bool] = [False]
+    for at, char in enumerate(bare):
+        if char == "(":
+            repeats.append(False)
+        elif char == ")" and len(repeats) > 1:
+            inner = repeats.pop()
+            if inner and bare[at + 1 : at + 2] in ("*", "+", "{"):
+                return False
+            repeats[-1] = repeats[-1] or inner
+        elif char in "*+{":
+            repeats[-1] = True
+    return True
+
+
 def _without_prefix(pattern: str) -> str:
     return next(pattern.removeprefix(prefix) for prefix in PREFIXES if pattern.startswith(prefix))
 

@@ -13,6 +13,7 @@ import msgspec
 
 from decodetop.errors import DataError
 from decodetop.floor.formats import FORMATS, LINEAR, Format, Rule, Scheme, grouped
+from decodetop.floor.patterns import is_bounded
 
 ANY_LINEAR = "Linear"
 _WITH_HEAD = LINEAR | {"head", "router"}
@@ -182,7 +183,11 @@ class _Reader:
         for key in keys:
             found = config.get(key)
             if isinstance(found, list):
-                return tuple(str(one) for one in found)
+                names = tuple(str(one) for one in found)
+                endless = next((one for one in names if one.startswith("re:") and not is_bounded(one[3:])), None)
+                if endless is not None:
+                    raise self.wrong(f"{key}: the expression {endless[:60]!r} could take for ever")
+                return names
         return ()
 
     def _count(self, config: Mapping[str, Any], *keys: str) -> int | None:
