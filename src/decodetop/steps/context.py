@@ -36,16 +36,15 @@ class NameTable:
         open_at = np.flatnonzero(asked)
         if not len(open_at):
             return code
-        before, after = _neighbours(events.track, np.where(asked, -1, code))
+        before, after = _neighbours(events.track, code, ~asked, open_at)
         for rule, about in zip(self._rules, self._about, strict=True):
-            at = open_at[about[events.name[open_at]]]
-            at = at[_holds(rule, before[at], after[at])]
+            chosen = np.flatnonzero(about[events.name[open_at]] & asked[open_at])
+            at = open_at[chosen[_holds(rule, before[chosen], after[chosen])]]
             if rule.calls_per_step and len(at):
                 at = at[_often(events.name[at], window[at], rule.calls_per_step)]
             if len(at):
                 code[at] = KINDS.index(rule.kind)
                 asked[at] = False
-                open_at = open_at[asked[open_at]]
         return code
 
 
@@ -60,18 +59,17 @@ def _holds(rule: Context, before: Ints, after: Ints) -> NDArray[Any]:
     return holds
 
 
-def _neighbours(track: NDArray[Any], code: Ints) -> tuple[Ints, Ints]:
-    """Kind of the nearest event before and after on the same stream whose code is not -1; -1 where there is none."""
-    before, after = np.full(len(code), -1), np.full(len(code), -1)
-    for one in distinct(track):
-        mine = np.flatnonzero(track == one)
-        sure = code[mine] >= 0
-        place = np.arange(len(mine))
-        last = np.maximum.accumulate(np.where(sure, place, -1))
-        coming = np.minimum.accumulate(np.where(sure, place, len(mine))[::-1])[::-1]
-        padded = np.append(code[mine], -1)
-        before[mine] = np.where(last >= 0, padded[last], -1)
-        after[mine] = padded[coming]
+def _neighbours(track: NDArray[Any], code: Ints, sure: NDArray[Any], at: Ints) -> tuple[Ints, Ints]:
+    """Kind of the nearest event before and after each of those `at` these places, on the same stream, whose own kind is
+    `sure`; -1 where there is none."""
+    before, after = np.full(len(at), -1), np.full(len(at), -1)
+    for one in distinct(track[at]):
+        mine = np.flatnonzero(track[at] == one)
+        known = np.flatnonzero((track == one) & sure)
+        # the last place is that of no neighbour, on both sides
+        kinds = np.append(code[known], -1)
+        place = np.searchsorted(known, at[mine])
+        before[mine], after[mine] = kinds[place - 1], kinds[place]
     return before, after
 
 
