@@ -6,7 +6,7 @@
 Traces are made from the recordings in tests/captures: their events repeated with later times and other correlations,
 in the layout and order that Kineto writes (all CPU work first). `gpu` is vLLM without stacks, `stack` SGLang with them.
 Every method runs in its own process, in turns, on the same file. MB/s count uncompressed JSON and are wall time, the
-ratios are of CPU seconds (all threads), which a busy machine disturbs less; the exit code is 1 where one, or our memory,
+ratios are of CPU seconds (all threads), which a busy machine disturbs less; the exit code is 1 where one or our memory
 is not as asked (NEEDED, RSS_MAX_MB). `ours` is the whole of `analyse`: reading, cutting into steps, attribution.
 HolisticTraceAnalysis takes part where installed, or with `--hta PYTHON` of a virtual environment that has it beside
 msgspec and isal. All run in the environment of the parser's process.
