@@ -14,6 +14,7 @@ from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Reading
 from decodetop.flows.bench_window import FRESH_S
 from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop.server.reading import SIMULATED
 from support.played_load import URL, FakeProbe, Played, bench, result, server
 
 
@@ -55,6 +56,19 @@ async def test_a_server_that_never_answers_a_scrape_holds_nothing_up(tmp_path: P
         box.engine.submit(StartBench(preset="single"))
         await box.until(lambda: box.reading.runs)
         assert box.clock.now_ns() - began_ns <= 3 * FRESH_S * SECOND_NS
+
+
+@pytest.mark.parametrize(("version", "simulated"), [("0.5.15", False), (f"0.5.15{SIMULATED}", True)])
+async def test_a_run_on_a_simulated_server_is_marked_on_any_box(tmp_path: Path, version: str, simulated: bool) -> None:
+    seen = server(1, 1)
+    (one,) = seen.servers
+    probe = FakeProbe(
+        "server", [msgspec.structs.replace(seen, servers=(msgspec.structs.replace(one, version=version),))]
+    )
+    async with bench(tmp_path, Played(result(4)), [probe]) as box:
+        box.engine.submit(StartBench(preset="single"))
+        await box.until(lambda: box.reading.runs)
+        assert box.reading.runs[0].environment.simulated is simulated
 
 
 async def loaded(tmp_path: Path, running: int | None, queued: int | None, ours: int = 4) -> Run:

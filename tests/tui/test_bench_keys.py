@@ -37,6 +37,12 @@ async def test_a_second_benchmark_is_not_started() -> None:
         assert d.sent == [] and ("a benchmark is running" in d.footer or d.face.zoomed)
 
 
+async def test_readonly_starts_nothing() -> None:
+    async with desk(readonly=True) as d:
+        await d.press("b", "enter")
+        assert d.sent == [] and "started with --readonly" in d.footer
+
+
 async def test_stop_asks_and_stops() -> None:
     async with desk(states.box(busy_bench=True)) as d:
         await d.press("s")

@@ -50,6 +50,9 @@ async def test_rate_keys_change_the_speed_of_a_replay() -> None:
     async with desk(replaying()) as d:
         await d.press("+", "+", "-")
         assert d.sent == [ReplaySpeed(speed=2.0), ReplaySpeed(speed=5.0), ReplaySpeed(speed=2.0)]
+        assert "playing at 2 times real time" in d.footer
+        await d.press("-")
+        assert "playing at real time" in d.footer
 
 
 async def test_seeking_works_in_a_replay_only() -> None:

@@ -57,7 +57,10 @@ def on_run(face: Face) -> str | None:
 
 
 def start(face: Face, preset: str) -> None:
-    """Refused with a word while another one runs; the engine refuses when started with --readonly."""
+    """Refused with a word while another one runs, and when started with --readonly."""
+    if face.settings.readonly:
+        face.say("bench: started with --readonly", "warning")
+        return
     if running(face):
         face.say("a benchmark is running", "warning", f"{face.keymap.first('stop')} stops it")
         return

@@ -101,7 +101,8 @@ def rate(by: int) -> Callable[[Face], None]:
         if face.lookout.replaying is not None:
             face.replay_speed = _next(SPEEDS, face.replay_speed, by)
             face.submit(ReplaySpeed(speed=face.replay_speed))
-            face.say(f"playing at {face.replay_speed:g} times real time")
+            fast = "" if face.replay_speed == 1 else f"{face.replay_speed:g} times "
+            face.say(f"playing at {fast}real time")
             return
         face.factor = _next(RATES, face.factor, -by)
         face.submit(SetRate(factor=face.factor))
