@@ -100,7 +100,14 @@ def test_eight_busy_gpus(start: Callable[[list[str]], Child]) -> None:
     assert gpu["memory_used_bytes"] == 60 * 2**30 and gpu["memory_reserved_bytes"] == 480 * 2**20
     assert gpu["power_w"] == pytest.approx(612.345) and gpu["dram_bandwidth_percent"] == 62
     assert gpu["pcie_rx_bytes_s"] == 1500 * 2**20 and gpu["nvlink_links_active"] == 18
-    assert gpu["time_limited_ns"]["power cap"] == 7_000_000
+    assert gpu["time_limited_ns"]["power cap"] == 7_000_000 and gpu["time_limited_run_ns"]["power cap"] == 0
+    assert (gpu["compute_mode"], gpu["sm_clock_application_mhz"], gpu["mem_clock_application_mhz"]) == (
+        "default",
+        1980,
+        2619,
+    )
+    assert gpu["temperature_left_c"] == 28 and gpu["nvlink_version"] == "4.0"
+    assert gpu["nvlink_max_bytes_s"] == pytest.approx(18 * 26.562e9) and gpu["energy_run_j"] >= 0
     assert gpu["reasons"]["fan_percent"] == "not supported by this GPU"
     assert len(reading["links"]) == 28 and {link["path"] for link in reading["links"]} == {"nvlink"}
     assert (reading["driver_version"], reading["cuda_version"]) == ("580.159.04", "13.0")

@@ -204,3 +204,19 @@ def test_paths_of_one_kind_are_said_once() -> None:
     mixed = links({(0, 1): "nvlink", (0, 2): "sockets", (1, 2): "sockets"})
     assert text.link_words(mixed) == ["NVLink: 0-1", "across CPU sockets: 0-2, 1-2"]
     assert text.link_words(links({(0, 1): "nvlink"})) == ["NVLink: 0-1"], "two of three pairs are not known"
+
+
+def test_what_was_set_by_hand_and_what_would_undo_it() -> None:
+    gpu = Gpu(
+        index=0,
+        compute_mode="default",
+        persistence_mode=False,
+        sm_clock_application_mhz=1410,
+        time_limited_run_ns={"power cap": 37_000_000_000, "HW thermal": 400_000_000, "sync boost": 0},
+        run_began_ns=0,
+    )
+    said = "\n".join(text.lines(GpuReading(gpus=(gpu,)), 60_000_000_000))
+    assert "application clocks SM/mem 1410/– MHz, compute mode default, persistence off" in " ".join(said.split())
+    assert "power cap 37 s, HW thermal 0.4 s in 1 m" in said and "persistence mode is off" in said
+    report = "\n".join(text.markdown(GpuReading(gpus=(gpu,)), 60_000_000_000))
+    assert "clocks held by power cap 37 s" in report and "set by hand are lost" in report

@@ -60,7 +60,7 @@ class Lookout:
 
     def settled(self) -> bool:
         """False the first time that something new is seen: what sources say of one moment comes within a frame, and is
-        drawn together. Half of the drawing was a second time for the same second."""
+        drawn together: else many a second would be drawn twice."""
         self._waiting = not self._waiting and self._feed.latest is not self._drawn[0]
         return not self._waiting
 

@@ -112,6 +112,13 @@ def pcie_note(gpu: Gpu) -> str | None:
     return None
 
 
+def persistence_note(gpu: Gpu) -> str | None:
+    """What a driver without persistence does to what was set by hand."""
+    if gpu.persistence_mode is not False:
+        return None
+    return "persistence mode is off: when the last process leaves the GPU, power cap and clocks set by hand are lost"
+
+
 def dram_peak_gb_s(gpu: Gpu) -> float | None:
     """Theoretical DRAM bandwidth in GB/s: 2 x max memory clock x bus width / 8, or the datasheet's where that is off.
 

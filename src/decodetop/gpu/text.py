@@ -21,6 +21,7 @@ from decodetop.gpu.judgement import (
     pcie_note,
     pcie_severity,
     pcie_slot,
+    persistence_note,
 )
 from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading, MigInstance
 
@@ -45,6 +46,7 @@ __all__ = [
     "pcie_note",
     "pcie_severity",
     "pcie_slot",
+    "persistence_note",
     "power",
     "process",
     "short_name",
@@ -177,8 +179,17 @@ def markdown(reading: GpuReading, now_ns: int | None = None) -> list[str]:
     notes = [f"GPU {gpu.index}: {text}" for gpu in reading.gpus for text in _notes(gpu, now_ns)]
     notes += [f"GPU {gpu.index}: process {process(one)}" for gpu in reading.gpus for one in gpu.processes or ()]
     notes += [f"GPU {gpu.index}: MIG {mig(one)}" for gpu in reading.gpus for one in gpu.mig_instances or ()]
-    notes += link_words(reading)
+    notes += link_words(reading) + _set_alike(reading)
     return [*out, "", *(f"- {escape(note)}" for note in notes)] if notes else out
+
+
+def _set_alike(reading: GpuReading) -> list[str]:
+    """What was set by hand, a line for the GPUs that have it alike."""
+    alike: dict[str, list[str]] = {}
+    for gpu in reading.gpus:
+        if gpu.compute_mode is not None:
+            alike.setdefault(settings(gpu), []).append(str(gpu.index))
+    return [f"GPU {', '.join(which)}: {said}" for said, which in alike.items()]
 
 
 def _notes(gpu: Gpu, now_ns: int | None) -> list[str]:
@@ -187,6 +198,11 @@ def _notes(gpu: Gpu, now_ns: int | None) -> list[str]:
     found = alarms(gpu)
     if note is not None and note not in found:
         found.append(note)
+    lost = persistence_note(gpu)
+    if lost is not None:
+        found.append(lost)
+    if any((gpu.time_limited_run_ns or {}).values()):
+        found.append(f"clocks held by {limited_words(gpu, now_ns)}")
     return [*([words] if words else []), *found]
 
 
@@ -230,6 +246,9 @@ def _details(gpu: Gpu, now_ns: int | None) -> Iterator[tuple[str, str]]:
         most = f"   {_gb_s(gpu.nvlink_max_bytes_s)} GB/s each way at most" if gpu.nvlink_max_bytes_s else ""
         yield "NVLink", f"{number(gpu.nvlink_links_active)} of {gpu.nvlink_links} links up{kind}{most}   {rates}"
     yield "set to", settings(gpu)
+    lost = persistence_note(gpu)
+    if lost is not None:
+        yield "note", lost
     for text in alarms(gpu):
         yield "alarm", text
     yield "processes", _processes(gpu)
@@ -243,7 +262,7 @@ def settings(gpu: Gpu) -> str:
     """What somebody may have set by hand."""
     mode = on_off(gpu.persistence_mode)
     clock = f"{number_plain(gpu.sm_clock_application_mhz)}/{number_plain(gpu.mem_clock_application_mhz)}"
-    return f"application clocks SM/mem {clock} MHz   compute mode {gpu.compute_mode or UNKNOWN}   persistence {mode}"
+    return f"application clocks SM/mem {clock} MHz, compute mode {gpu.compute_mode or UNKNOWN}, persistence {mode}"
 
 
 def on_off(value: bool | None) -> str:

@@ -32,9 +32,9 @@ def details(page: Page, state: State, reading: GpuReading, gpu: Gpu) -> None:
     page.add(INDENT, Span("clocks held by  ", "dim"), Span(text.limited_words(gpu, state.now_ns)))
     page.add(INDENT, *_kv(state, reading, gpu))
     page.extend(detail_lines(state, gpu, page.width))
-    note = text.pcie_note(gpu)
-    if note is not None:
-        page.add(INDENT, Span(note, "dim"))
+    for note in (text.pcie_note(gpu), text.persistence_note(gpu)):
+        if note is not None:
+            page.add(INDENT, Span(note, "dim"))
     _processes(page, gpu)
     words_of_links = text.link_words(reading)
     if words_of_links:
