@@ -97,7 +97,11 @@ def test_every_variable_sets_a_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["http://box:abc", "http://[::1", "http://::1", "http://:99999", "http://", ":0x1", "http://box:0"]
+    "text",
+    [
+        *("http://box:abc", "http://[::1", "http://::1", "http://:99999", "http://", ":0x1", "http://box:0"),
+        *("http://box\0:1", "http://box:1/\x1b[31m", f"http://{'a' * 64}:1", "http://a..b:1"),
+    ],
 )
 def test_an_address_that_is_none_is_said(text: str) -> None:
     with pytest.raises(ConfigError, match="is not a server's address"):

@@ -203,8 +203,9 @@ def _endpoint(text: str, where: str) -> str:
     try:
         parts = urlsplit(url)
         addressed = bool(parts.hostname) and (parts.port is None or parts.port > 0) and url.count("//") == 1
-        addressed = addressed and parts.hostname not in ("http", "https")
-    except ValueError:  # no port number, or broken brackets
+        addressed = addressed and parts.hostname not in ("http", "https") and url.isprintable()
+        (parts.hostname or "").encode("idna")
+    except ValueError:  # no port number, broken brackets, or a part of the name that is too long
         addressed = False
     if scheme not in ("http", "https") or not addressed or " " in rest or "@" in rest:
         message = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import socket
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from decodetop.cli.bench_experiment import answers_of
 from support.experiments import FAST, experiment
 
 
@@ -55,3 +58,22 @@ async def test_nothing_is_touched_without_a_yes(tmp_path: Path) -> None:
     file.write_text("endpoint = 1")
     code, _, err = await experiment(tmp_path, file, "--yes")
     assert code == 2 and "experiment.toml" in err
+
+
+async def test_a_server_that_never_ends_its_answer_is_no_server_that_answers() -> None:
+    """Its list of models was read for as long as it came: healthy_s meant nothing, and the memory went."""
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
+            while not writer.is_closing():
+                writer.write(b" " * 65536)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(endless, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with asyncio.timeout(60):
+        assert not await answers_of(f"http://127.0.0.1:{port}", None)()
+    server.close()

@@ -15,7 +15,7 @@ from decodetop.bench.experiment import Experiment, Outcome, Variant, lines, orde
 from decodetop.bench.reading import Run
 from decodetop.errors import ConfigError, DataError, RequestError
 from decodetop.flows.bench_experiment import Experimenter
-from decodetop.flows.bench_variant import OVERRIDE, CommandStage, UnitStage, tail
+from decodetop.flows.bench_variant import OVERRIDE, CommandStage, UnitStage, call, tail
 from support import states
 from support.clock import ManualClock, settle
 
@@ -45,6 +45,18 @@ BAD = {
     "no argv": FILE + "[variants.c]\noverride = ['x']",
     "argv with a unit": FILE.replace("rounds", 'unit = "sglang"\nrounds'),
     "no rounds": FILE.replace("rounds = 2", "rounds = 0"),
+    "rounds without end": FILE.replace("rounds = 2", "rounds = 1000000000"),
+    "a time that is no number": FILE.replace("rounds = 2", "healthy_s = nan"),
+    "a time without end": FILE.replace("rounds = 2", "stop_s = inf"),
+    "a threshold that is no number": FILE.replace("rounds = 2", "threshold_percent = nan"),
+    "no way back": "original = { stop = ['down'], start = [] }" + FILE,
+    "no way there": "original = { stop = [], start = ['up'] }" + FILE,
+    "an argument no process takes": FILE.replace("--graphs", "\\u0000"),
+    "a variable no process takes": FILE.replace("TOKEN =", "'A=B' ="),
+    "a way back no process takes": "original = { stop = ['down'], start = [\"up\\u0000\"] }" + FILE,
+    "a unit that is an option": "unit = '--help'" + FILE.replace("argv", "override"),
+    "a unit somewhere else": "unit = '../x'" + FILE.replace("argv", "override"),
+    "two lines in one of a unit": "unit = 'x'" + FILE.replace("argv", "override").replace("--graphs", "a\\nb"),
 }
 
 
@@ -195,14 +207,15 @@ async def test_cancelled_puts_back_first(tmp_path: Path) -> None:
 class Calls:
     """Answers for commands, and what was asked."""
 
-    def __init__(self, codes: dict[str, int] | None = None) -> None:
+    def __init__(self, codes: dict[str, int] | None = None, said: str = "inactive") -> None:
         self.said: list[str] = []
         self.codes = codes or {}
+        self.words = said
 
     async def __call__(self, argv: Sequence[str]) -> tuple[int, str]:
         words = " ".join(argv)
         self.said.append(words)
-        return next((code for part, code in self.codes.items() if part in words), 0), "words"
+        return next((code for part, code in self.codes.items() if part in words), 0), self.words
 
 
 def unit(**changes: Any) -> Experiment:
@@ -240,10 +253,39 @@ async def test_a_unit_that_did_not_run_is_stopped_again(tmp_path: Path) -> None:
     assert "not touched" in await untouched.restore()
 
 
+async def test_a_unit_that_is_still_starting_comes_back_running(tmp_path: Path) -> None:
+    """`is-active` says `activating` and fails then: it was left stopped."""
+    calls = Calls({"is-active": 3}, said="activating")
+    stage = UnitStage(unit(), calls, tmp_path)
+    await stage.clear()
+    assert await stage.restore() == "sglang.service is back as it was (running)"
+
+
+async def test_without_systemd_nothing_is_touched_and_nothing_said_to_be_lost(tmp_path: Path) -> None:
+    calls = Calls({"": 1}, said="Failed to connect to bus: Host is down")
+    stage = UnitStage(unit(), calls, tmp_path)
+    with pytest.raises(RequestError, match=r"is-active sglang\.service failed: Failed to connect"):
+        await stage.clear()
+    assert "not touched" in await stage.restore()
+    stopped = UnitStage(unit(), Calls({"is-active": 4, " stop": 5}), tmp_path)  # no such unit
+    with pytest.raises(RequestError, match=r"stop sglang\.service failed"):
+        await stopped.clear()
+    assert "not touched" in await stopped.restore()
+
+
+async def test_what_a_variable_holds_stays_in_it_and_is_for_nobody_elses_eyes(tmp_path: Path) -> None:
+    variant = Variant(env={"A": 'say "50 %"\\'})
+    stage = UnitStage(unit(), Calls(), tmp_path)
+    await stage.start(variant, tmp_path / "log")
+    drop_in = tmp_path / "sglang.service.d" / OVERRIDE
+    assert 'Environment="A=say \\"50 %%\\"\\\\"\n' in drop_in.read_text()
+    assert drop_in.stat().st_mode & 0o077 == 0
+
+
 async def test_a_command_without_the_right_is_said(tmp_path: Path) -> None:
     stage = UnitStage(unit(), Calls({"restart": 1}), tmp_path)
     await stage.clear()
-    with pytest.raises(RequestError, match=r"systemctl restart sglang\.service failed: words"):
+    with pytest.raises(RequestError, match=r"systemctl restart sglang\.service failed: inactive"):
         await stage.start(unit().variants["base"], tmp_path / "log")
 
 
@@ -287,6 +329,24 @@ async def test_a_command_that_ends_or_can_not_run(tmp_path: Path) -> None:
     await stage.stop()
     with pytest.raises(DataError, match="can't run /no/such"):
         await stage.start(variants["none"], tmp_path / "log")
+
+
+async def test_a_command_that_leaves_a_server_in_the_background_has_returned() -> None:
+    """`nohup server &` holds the output of the command open for as long as the server lives: that was waited for."""
+    server = [sys.executable, "-c", "import time; time.sleep(600)"]
+    start = f"import subprocess; print(subprocess.Popen({server!r}).pid, flush=True)"
+    async with asyncio.timeout(60):
+        code, said = await call([sys.executable, "-c", start])
+    assert code == 0
+    psutil.Process(int(said)).kill()
+
+
+async def test_a_variant_of_any_name_has_its_log(tmp_path: Path) -> None:
+    name = "../a b/\0" + "c" * 300
+    box = Box(Experiment(endpoint="http://x", variants={name: Variant(argv=("x",)), "b": Variant(argv=("y",))}))
+    outcome = await box.run(tmp_path, [(1, name)])
+    log = Path(outcome.attempts[0].log or "")
+    assert log.parent == tmp_path and log.exists() and log.name.startswith("01-.._a_b__ccc") and len(log.name) < 80
 
 
 async def test_the_original_is_stopped_first_and_started_last(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ after it, so runs of one start are not independent.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -20,6 +21,11 @@ from decodetop.core.decode import NotDecoded, decode_toml
 from decodetop.errors import ConfigError
 
 How = Literal["argv", "unit"]
+
+ROUNDS_MAX, VARIANTS_MAX = 200, 100
+DAY_S = 86_400.0
+UNIT = re.compile(r"[A-Za-z0-9_:.@\\][A-Za-z0-9_:.@\\\-]*")
+"""A unit's name (systemd.unit(5)); `--help` is none."""
 
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -86,20 +92,54 @@ def parse(text: str, where: str) -> Experiment:
         found = decode_toml(text, Experiment)
     except NotDecoded as error:
         raise ConfigError(f"{where}: {error}", 'see docs/benchmark.md, "Experiments"') from error
-    for word, wrong in (
-        ("two variants are the least", len(found.variants) < 2),
-        ("rounds, healthy_s, stop_s and threshold_percent must be above 0", _not_above_nought(found)),
-        ("with a unit each variant has override lines and no argv", found.unit is not None and _has_argv(found)),
-        ("without a unit each variant has an argv and no override", found.unit is None and _lacks_argv(found)),
-        ("original is for servers without a unit: a unit is put back by itself", bool(found.unit and found.original)),
-    ):
-        if wrong:
-            raise ConfigError(f"{where}: {word}", 'see docs/benchmark.md, "Experiments"')
+    check(found, where)
     return found
 
 
-def _not_above_nought(found: Experiment) -> bool:
-    return min(found.rounds, found.healthy_s, found.stop_s, found.threshold_percent) <= 0
+def check(found: Experiment, where: str) -> None:
+    """Raises ConfigError for what would only be found out when the server in place is stopped already."""
+    for word, wrong in (
+        (f"from 2 to {VARIANTS_MAX} variants are an experiment", not 2 <= len(found.variants) <= VARIANTS_MAX),
+        (f"rounds is not from 1 to {ROUNDS_MAX}", not 1 <= found.rounds <= ROUNDS_MAX),
+        ("healthy_s and stop_s must be above 0 and at most a day", not _a_while(found.healthy_s, found.stop_s)),
+        ("threshold_percent must be above 0 and at most 100", not 0 < found.threshold_percent <= 100),
+        ("with a unit each variant has override lines and no argv", found.unit is not None and _has_argv(found)),
+        ("without a unit each variant has an argv and no override", found.unit is None and _lacks_argv(found)),
+        ("original is for servers without a unit: a unit is put back by itself", bool(found.unit and found.original)),
+        ("original needs a command to stop and one to start the server", _lacks_a_way_back(found)),
+        (f"unit {str(found.unit)[:80]!r} is no name of one", found.unit is not None and not UNIT.fullmatch(found.unit)),
+        (
+            "no process can be given what is in its argv, env or original (a zero character, or = in a name)",
+            _odd(found),
+        ),
+        ("an override or a unit's env is lines of text, one a line", found.unit is not None and _many_lines(found)),
+    ):
+        if wrong:
+            raise ConfigError(f"{where}: {word}", 'see docs/benchmark.md, "Experiments"')
+
+
+def _a_while(*seconds: float) -> bool:
+    return all(0 < one <= DAY_S for one in seconds)  # not a number is neither
+
+
+def _lacks_a_way_back(found: Experiment) -> bool:
+    """Found out before the server in place is stopped, and not when it shall be started again."""
+    return found.original is not None and not (found.original.stop and found.original.start)
+
+
+def _odd(found: Experiment) -> bool:
+    commands = [variant.argv for variant in found.variants.values()]
+    if found.original is not None:
+        commands += [found.original.stop, found.original.start]
+    env = [pair for variant in found.variants.values() for pair in variant.env.items()]
+    words = [*(word for command in commands for word in command), *(word for pair in env for word in pair)]
+    return any("\0" in word for word in words) or any(not name or "=" in name for name, _ in env)
+
+
+def _many_lines(found: Experiment) -> bool:
+    variants = found.variants.values()
+    lines_ = [line for variant in variants for line in (*variant.override, *variant.env, *variant.env.values())]
+    return any(not line.isprintable() for line in lines_)
 
 
 def _has_argv(found: Experiment) -> bool:

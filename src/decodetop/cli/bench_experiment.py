@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import httpx
 import msgspec
 
 from decodetop.bench.experiment import Experiment, Original, Outcome, Variant, lines, order, parse, plan_lines
@@ -26,12 +25,14 @@ from decodetop.cli.bench_options import (
 )
 from decodetop.cli.common import agreed, path_option, print_json, print_lines, tell
 from decodetop.config import Settings, api_key, load
+from decodetop.core.clock import SystemClock
 from decodetop.core.engine import Engine
 from decodetop.core.regular import read_text, why
 from decodetop.errors import ConfigError, DataError, RequestError, UsageError
 from decodetop.flows.bench import BenchService, new_seed
 from decodetop.flows.bench_experiment import Answers, Experimenter
 from decodetop.flows.bench_variant import stage_of
+from decodetop.server.client import NoAnswer, SafeClient
 from decodetop.server.redact import MASK, is_secret_name, learn, redact, redact_text
 
 READY = frozenset({200, 401, 403, 404})
@@ -56,6 +57,7 @@ def _experiment(args: argparse.Namespace, settings: Settings) -> int:
     if args.file is not None:
         bench_move.refuse_with_file(args)
     experiment = _read(args.file) if args.file is not None else bench_move.experiment_of_move(args, settings)
+    (endpoint,) = load({"endpoints": [experiment.endpoint], "config": settings.config_path}, {}).endpoints
     seed = getattr(args, "seed", None) or new_seed()
     starts = order(experiment, seed)
     presets = load_presets(own_presets(settings))
@@ -71,9 +73,8 @@ def _experiment(args: argparse.Namespace, settings: Settings) -> int:
     _ask(args, experiment, starts)
     for variant in experiment.variants.values():
         learn(variant.argv)  # a server's log may repeat its key
-    (endpoint,) = load({"endpoints": [experiment.endpoint], "config": settings.config_path}, {}).endpoints
     logs = _folder(settings)
-    answers = _answers(endpoint, api_key(settings))
+    answers = answers_of(endpoint, api_key(settings))
 
     async def work(service: BenchService, engine: Engine, stop: asyncio.Event) -> Outcome:
         async def measure() -> Run:
@@ -154,15 +155,16 @@ def _folder(settings: Settings) -> Path:
     return folder
 
 
-def _answers(endpoint: str, key: str | None) -> Answers:
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+def answers_of(endpoint: str, key: str | None) -> Answers:
+    """Asks as everything else does: with a deadline and a limit of size."""
 
     async def answers() -> bool:
+        client = SafeClient(endpoint, SystemClock(), key)
         try:
-            async with httpx.AsyncClient(trust_env=False, timeout=ANSWER_S) as client:
-                response = await client.get(f"{endpoint.removesuffix('/v1')}/v1/models", headers=headers)
-        except httpx.HTTPError:
+            return (await client.get("unknown", "/v1/models", ANSWER_S)).code in READY
+        except NoAnswer:
             return False
-        return response.status_code in READY
+        finally:
+            await client.close()  # a server that shall end may wait for its connections
 
     return answers

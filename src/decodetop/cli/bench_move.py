@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from decodetop.bench.experiment import Experiment, Original
+from decodetop.bench.experiment import Experiment, Original, check
 from decodetop.bench.move import changes, experiment_of
 from decodetop.cli.common import tell
 from decodetop.config import Settings, api_key
@@ -70,7 +70,9 @@ def experiment_of_move(args: argparse.Namespace, settings: Settings) -> Experime
     if args.rounds is not None and args.rounds < 1:
         raise UsageError("--rounds must be 1 or more", "leave it out for 3")
     rounds = found[0].rounds if args.rounds is None else args.rounds
-    return msgspec.structs.replace(found[0], rounds=rounds)
+    experiment = msgspec.structs.replace(found[0], rounds=rounds)
+    check(experiment, f"--move {args.move}")
+    return experiment
 
 
 def _split(words: str, option: str) -> tuple[str, ...]:

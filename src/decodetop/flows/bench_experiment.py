@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from decodetop.flows.bench_variant import Stage, tail
 from decodetop.server.redact import redact_text
 
 LOOK_NS = SECOND_NS // 2
+NAME_CHARS = 60
+_NO_FILE = re.compile(r"[^\w.+=-]")
+"""What of a variant's name stands in no file's name."""
 
 Measure = Callable[[], Awaitable[Run]]
 """One run against the endpoint. Raises DecodetopError when nothing could be measured."""
@@ -68,7 +72,7 @@ class Experimenter:
         )
 
     async def _attempt(self, number: int, name: str, stop: asyncio.Event) -> None:
-        log = self._logs / f"{len(self.attempts) + 1:02d}-{name}.log"
+        log = self._logs / f"{len(self.attempts) + 1:02d}-{_NO_FILE.sub('_', name)[:NAME_CHARS]}.log"
         self._told(f"starting {name} #{number} ({log})")
         run: Run | None = None
         failed: str | None = None

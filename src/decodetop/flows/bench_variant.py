@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -15,6 +16,11 @@ from decodetop.server.redact import redact, redact_text
 
 OVERRIDE = "90-decodetop-experiment.conf"
 TAIL_LINES, TAIL_CHARS = 8, 800
+SAID_BYTES = 64 << 10
+"""Of a command's output, its end."""
+
+STATES = ("inactive", "failed", "activating", "deactivating", "reloading", "maintenance", "unknown")
+"""Of a unit that is not active, as `systemctl is-active` says them."""
 
 Call = Callable[[Sequence[str]], Awaitable[tuple[int, str]]]
 """Runs a command to its end: exit code, and what it said."""
@@ -40,19 +46,23 @@ class Stage(Protocol):
 
 
 async def call(argv: Sequence[str]) -> tuple[int, str]:
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for decodetop: the way back must not be interrupted
-        )
-    except OSError as error:
-        return 127, error.strerror or str(error)
-    out, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode("utf-8", "replace").strip()
+    """Until the command itself ends. A server that it leaves in the background (`nohup ... &`) holds its output open,
+    so that goes to a file and not to a pipe whose end would never come."""
+    with tempfile.TemporaryFile() as said:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=said,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for decodetop: the way back must not be interrupted
+            )
+        except OSError as error:
+            return 127, error.strerror or str(error)
+        code = await process.wait()
+        said.seek(0, os.SEEK_END)
+        said.seek(max(0, said.tell() - SAID_BYTES))
+        return code, said.read(SAID_BYTES).decode("utf-8", "replace").strip()
 
 
 async def must(run: Call, argv: Sequence[str]) -> None:
@@ -165,13 +175,20 @@ class UnitStage:
         self._was_active: bool | None = None
 
     async def clear(self) -> None:
-        self._was_active = await self._active()
+        active = await self._active()
+        if active:
+            self._was_active = True  # from here on it has to be put back
         await self.stop()
+        self._was_active = active
 
     async def start(self, variant: Variant, log: Path) -> None:
-        lines = [*variant.override, *(f'Environment="{name}={value}"' for name, value in variant.env.items())]
+        lines = [
+            *variant.override,
+            *(f"Environment={_quoted(f'{name}={value}')}" for name, value in variant.env.items()),
+        ]
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._file.touch(0o600)  # an env may hold a key
             self._file.write_text("\n".join(["[Service]", *lines, ""]))
         except OSError as error:
             hint = "run as a user who may, or set user = true for a unit of your own"
@@ -197,8 +214,17 @@ class UnitStage:
         return f"{self._unit} is back as it was ({'running' if self._was_active else 'stopped'})"
 
     async def _active(self) -> bool:
-        code, _ = await self._run((*self._systemctl, "is-active", self._unit))
-        return code == 0
+        """Also while it is still starting. Raises RequestError when systemd doesn't say."""
+        asked = (*self._systemctl, "is-active", self._unit)
+        code, said = await self._run(asked)
+        if code != 0 and said not in STATES:
+            raise RequestError(f"{' '.join(asked)} failed: {redact_text(said)}", "is systemd there, and this its unit?")
+        return code == 0 or said in ("activating", "reloading")
+
+
+def _quoted(word: str) -> str:
+    """For Environment= of a unit file, where `%` means something also inside quotes (systemd.exec, Environment)."""
+    return '"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"'
 
 
 def stage_of(experiment: Experiment) -> Stage:
