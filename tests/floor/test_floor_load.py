@@ -227,3 +227,18 @@ def test_bounds_keep_their_order_and_parts_sum(name: str, tp: int, batch: int, c
     assert total + parts.efficiency + parts.compute == pytest.approx(report.t_prac_ms)
     more = report_of(name, tp=tp, batch=batch + 1, context=context + 1)
     assert more.t_phys_ms >= report.t_phys_ms
+
+
+@pytest.mark.parametrize(
+    ("plan", "word"),
+    [
+        ({"draft_steps": 3, "verify_tokens": 4, "accept_length": 9.0}, "accept length 9, but .* 4 tokens"),
+        ({"draft_steps": 3, "verify_tokens": 4, "accept_length": 0.5}, "1 token or more"),
+        ({"accept_length": 0.5}, "1 token or more"),
+        ({"draft_steps": 3, "verify_tokens": 1}, "3 draft steps, but 1 token"),
+    ],
+)
+def test_speculation_that_can_not_be_is_refused(plan: dict[str, object], word: str) -> None:
+    """An accept length of 9 with 3 drafts gave 2,864 tok/s at the bound."""
+    with pytest.raises(UsageError, match=word):
+        report_of("llama-3.1-8b", **plan)

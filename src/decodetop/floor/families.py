@@ -70,6 +70,20 @@ FAMILIES: dict[str, Family] = {
     "nemotron_h": Family(gated_mlp=False, router_bias=True),
 }
 
+_EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
+_WIDTH = ("moe_intermediate_size",)
+
+_SPARSE_MLA = ("deepseek_v3", "deepseek_v32", "kimi_k2", "kimi_k25", "glm_moe_dsa")
+_SPARSE = ("deepseek_v2", "glm4_moe", "qwen2_moe", "qwen3_moe", "qwen3_vl_moe", "qwen3_next", "qwen3_5_moe")
+
+NEEDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    **dict.fromkeys(_SPARSE_MLA, (("kv_lora_rank",), _EXPERTS, _WIDTH)),
+    **dict.fromkeys(_SPARSE, (_EXPERTS, _WIDTH)),
+    **dict.fromkeys(("mixtral", "gpt_oss", "minimax_m2", "llama4"), (_EXPERTS,)),
+}
+"""Keys (any one of each group) without which the formula would silently be that of another family: a dense model, full
+attention, experts as wide as the dense layers."""
+
 NOT_MODELLED = {
     "mimo_v2": "its sliding-window layers have other KV heads than the rest",
     "deepseek_v4": "its compressed attention is not in the formulas",
@@ -85,6 +99,9 @@ NOT_MODELLED = {
 def shape_of(config: Config) -> Shape:
     """Raises DataError: a family that is not modelled, a missing key, a figure that can't be."""
     name, family = _family(config)
+    for keys in NEEDS.get(name, ()):
+        if config.maybe(*keys) is None:
+            raise config.wrong(f"{' or '.join(keys)} is missing, which {name} has")
     layers = _layers(config, name, family)
     mla = _mla(config)
     dense = any(layer.ffn == "dense" for layer in layers)

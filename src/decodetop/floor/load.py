@@ -35,6 +35,10 @@ class Load(NamedTuple):
     experts: Experts | None
 
 
+ACCEPT_SLACK = 0.01
+"""A mean that was rounded."""
+
+
 def check(plan: Plan, shape: Shape) -> None:
     """Raises UsageError for a plan no engine could run."""
     for name in ("tp", "pp", "ep", "dp_attention", "batch", "verify_tokens"):
@@ -43,6 +47,7 @@ def check(plan: Plan, shape: Shape) -> None:
     for name in ("ep", "dp_attention"):
         if plan.tp % getattr(plan, name):
             raise UsageError(f"{plan.tp} GPUs can't be parted in {getattr(plan, name)} ({name})", "it must divide --tp")
+    _check_speculation(plan)
     if plan.pp > len(shape.layers):
         raise UsageError(f"{len(shape.layers)} layers can't be parted in {plan.pp} stages", "lower --pp")
     groups = plan.tp // plan.dp_attention
@@ -52,6 +57,22 @@ def check(plan: Plan, shape: Shape) -> None:
         )
     if plan.ep > 1 and shape.moe is None:
         raise UsageError("expert parallelism without experts", "leave --ep out: the model is dense")
+
+
+def _check_speculation(plan: Plan) -> None:
+    """Raises UsageError: a step gives the token it would have given anyway, and at most those verified beside it."""
+    if plan.draft_steps and plan.verify_tokens < 2:
+        raise UsageError(
+            f"{plan.draft_steps} draft steps, but 1 token verified", "leave verify_tokens out for one more"
+        )
+    accepted = plan.accept_length
+    if accepted is None:
+        return
+    if accepted < 1:
+        raise UsageError(f"accept length {accepted:g}: a step gives 1 token or more", "the server's metrics tell it")
+    if plan.verify_tokens > 1 and accepted > plan.verify_tokens + ACCEPT_SLACK:
+        what = f"accept length {accepted:g}, but a sequence puts {plan.verify_tokens} tokens through a step"
+        raise UsageError(what, "one of the two (or draft_steps) is of another server")
 
 
 def of_plan(model: Model, plan: Plan, kv_dtype: str) -> Load:

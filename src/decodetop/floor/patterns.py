@@ -18,6 +18,56 @@ _WILD = re.compile(r"[*?\[]")
 _LAYER = re.compile(r"^layers\.(\d+)\.")
 
 
+WIDE_MAX, CHOICES_MAX, LENGTH_MAX = 3, 4, 1000
+_ATOM = re.compile(r"\\(?s:.)|\[\^?\]?(?:[^\]\\]|\\(?s:.))*\]|\(\?(?:P?<?[!=:>]|P<\w+>)?|(?s:.)")
+_REPEAT = re.compile(r"(?:[*+?]|\{\d*,?\d*\})[?+]?")
+_NARROW = re.compile(r"\\[^DWSdws]|\\d|\w|-|:")
+
+
+def expression(text: str) -> re.Pattern[str] | None:
+    """`text` compiled; None for what is no regular expression, and for one that could search without end.
+
+    A checkpoint is from outside, and `re` tries every way to split a name: `(.*)*x` takes longer than anyone waits,
+    with the whole process held. So a group that holds a repeat or a choice is not repeated, and few repeats may take
+    anything.
+    """
+    if len(text) > LENGTH_MAX or not _ends_soon(text):
+        return None
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError):
+        return None
+
+
+def _ends_soon(text: str) -> bool:
+    wide = choices = at = 0
+    many = [False]
+    """Of each open group: it can match one name in several ways."""
+    while at < len(text):
+        atom = _ATOM.match(text, at)
+        assert atom is not None
+        at, word, again = atom.end(), atom[0], False
+        if word.startswith("("):
+            many.append(False)
+            continue
+        if word == ")":
+            again = len(many) > 1 and many.pop()
+            many[-1] = many[-1] or again
+        elif word == "|":
+            choices += not many[-1]
+            many[-1] = True
+            continue
+        repeat = _REPEAT.match(text, at)
+        if repeat is None:
+            continue
+        at = repeat.end()
+        if again and not repeat[0].startswith("?"):
+            return False
+        wide += not _NARROW.fullmatch(word)  # our names hold no long run of one letter or of digits
+        many[-1] = True
+    return wide <= WIDE_MAX and choices <= CHOICES_MAX
+
+
 class Patterns:
     """`match(name)` for names without a prefix, such as `layers.3.mlp.gate_proj`."""
 
@@ -27,7 +77,8 @@ class Patterns:
         globs: dict[str | None, list[str]] = {}
         for pattern in patterns:
             if pattern.startswith("re:"):
-                self._add_expression(pattern[3:])
+                if (found := expression(pattern[3:])) is not None:
+                    self._expressions.append(found)
                 continue
             bare = _without_prefix(pattern)
             if _WILD.search(bare):
@@ -36,13 +87,6 @@ class Patterns:
             else:
                 self._words.add(bare)
         self._globs = {layer: re.compile("|".join(found)) for layer, found in globs.items()}
-
-    def _add_expression(self, text: str) -> None:
-        """What is no regular expression matches nothing: the file is from outside."""
-        try:
-            self._expressions.append(re.compile(text))
-        except re.error:
-            return
 
     def match(self, name: str) -> bool:
         parts = name.split(".")
@@ -59,26 +103,6 @@ class Patterns:
         # `x.*` means what is inside of x, `*.x` wants something before it
         forms = [f"{name}.", *(".".join(parts[:end]) for end in range(len(parts), 0, -1))]
         return any(glob.match(before + form) for glob in globs for form in forms for before in ("", "model."))
-
-
-def is_bounded(pattern: str) -> bool:
-    """Whether it is tried in a bounded time: no repeated group holds a repetition, as `(.*)*` does.
-
-    Such an expression takes minutes for one name, and Python's matcher lets nothing else run meanwhile.
-    """
-    bare = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "_", pattern)
-    repeats: list[bool] = [False]
-    for at, char in enumerate(bare):
-        if char == "(":
-            repeats.append(False)
-        elif char == ")" and len(repeats) > 1:
-            inner = repeats.pop()
-            if inner and bare[at + 1 : at + 2] in ("*", "+", "{"):
-                return False
-            repeats[-1] = repeats[-1] or inner
-        elif char in "*+{":
-            repeats[-1] = True
-    return True
 
 
 def _without_prefix(pattern: str) -> str:

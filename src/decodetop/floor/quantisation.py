@@ -13,7 +13,7 @@ import msgspec
 
 from decodetop.errors import DataError
 from decodetop.floor.formats import FORMATS, LINEAR, Format, Rule, Scheme, grouped
-from decodetop.floor.patterns import is_bounded
+from decodetop.floor.patterns import expression
 
 ANY_LINEAR = "Linear"
 _WITH_HEAD = LINEAR | {"head", "router"}
@@ -179,14 +179,14 @@ class _Reader:
         return "fp8" if word.startswith("fp8") else "fp4" if word in ("nvfp4", "fp4") else None
 
     def _names(self, config: Mapping[str, Any], *keys: str) -> tuple[str, ...]:
-        """Patterns of the first key that is there."""
+        """Patterns of the first key that is there. Raises DataError: one that is left out would move bytes unseen."""
         for key in keys:
             found = config.get(key)
             if isinstance(found, list):
                 names = tuple(str(one) for one in found)
-                endless = next((one for one in names if one.startswith("re:") and not is_bounded(one[3:])), None)
-                if endless is not None:
-                    raise self.wrong(f"{key}: the expression {endless[:60]!r} could take for ever")
+                for name in names:
+                    if name.startswith("re:") and expression(name[3:]) is None:
+                        raise self.wrong(f"{key}: {name[:80]!r} is no regular expression, or could take for ever")
                 return names
         return ()
 
