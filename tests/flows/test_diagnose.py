@@ -217,3 +217,15 @@ def test_without_a_verdict_worth_a_move_nothing_is_added(tmp_path: Path) -> None
     report = answer(Ask(model=CONFIG), named("H200", load()))
     bare = msgspec.structs.replace(report, moves=())
     assert offer(bare, tmp_path, 5)[0] == ()
+
+
+def test_a_report_that_can_not_be_written_does_not_cost_the_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, data, err = diagnose(
+        capsys, tmp_path, "--measured-ms", "19.3", "--no-capture", "-o", str(tmp_path / "none" / "x.md")
+    )
+    assert code == 1 and data["report"]["verdict"] is not None
+    assert "can't write" in err and "name a file in a folder that can be written" in err
+    code, data, err = diagnose(capsys, tmp_path, "--measured-ms", "19.3", "--no-capture", "-o", str(tmp_path))
+    assert code == 0 and "wrote" in err and list(tmp_path.glob("snapshot-*.md"))

@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
 from decodetop.bench.plan import Overrides, load_presets
 from decodetop.bench.reading import Run
 from decodetop.cli.bench_options import INTERRUPTED, own_presets
-from decodetop.cli.common import Meter, complain, print_json, print_lines, tell
+from decodetop.cli.common import Meter, complain, path_option, print_json, print_lines, tell
 from decodetop.cli.floor_options import ask_of, card_of, count, own_options, positive, served_options, steps_of
+from decodetop.cli.output import output_path, write_output
 from decodetop.cli.steps_capture import allowed
 from decodetop.config import Settings, api_key
-from decodetop.core.atomic import real_path, replace
 from decodetop.core.clock import SystemClock
 from decodetop.core.engine import Context
 from decodetop.core.sample import Notice, Sample
@@ -80,7 +79,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask before profiling")
     parser.add_argument("--no-todos", action="store_true", help="leave the checklist alone")
     parser.add_argument("--explain", action="store_true", help="every line of the arithmetic and every assumption")
-    parser.add_argument("-o", "--output", metavar="FILE", help="also write the report there; `.` = the usual name")
+    parser.add_argument(
+        "-o", "--output", type=path_option, metavar="FILE", help="also write the report there; a folder: the usual name"
+    )
     parser.add_argument("--json", action="store_true", help="data on stdout")
 
 
@@ -105,6 +106,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return INTERRUPTED
     assert driver.state is not None
     _print(args, settings, diagnosis, driver.state)
+    # last: a file that can't be written must not cost what was measured for it
+    write_output(output_path(args.output, file_name(driver.state)), markdown(driver.state) if args.output else "")
     return 0
 
 
@@ -166,10 +169,6 @@ def _driven(
 def _print(args: argparse.Namespace, settings: Settings, diagnosis: Diagnosis, state: State) -> None:
     report = diagnosis.report
     assert report is not None
-    if args.output:
-        path = Path(file_name(state)) if args.output == "." else Path(args.output)
-        replace(real_path(path), markdown(state).encode("utf-8"))
-        complain(f"wrote {path}")
     if args.json:
         print_json(
             Printed(

@@ -12,15 +12,15 @@ from typing import Any, Literal
 import msgspec
 
 from decodetop.cli.common import complain, path_option, print_json, print_lines, print_text
+from decodetop.cli.output import output_path, write_output
 from decodetop.config import Settings, login_names
-from decodetop.core.atomic import real_path, replace
 from decodetop.core.clock import SystemClock
 from decodetop.core.encode import encode
 from decodetop.core.outside import harmless_json, plain
 from decodetop.core.sample import Notice, Sample
 from decodetop.core.state import State, fold_all
 from decodetop.core.tape import Tape
-from decodetop.errors import DataError, UsageError
+from decodetop.errors import UsageError
 from decodetop.flows.catalog import codec
 from decodetop.flows.live import build_live, settled
 from decodetop.flows.session import watch
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return _for(args, state, privacy)
     found = report(state, privacy)
     kind = _format(args)
-    path = _path(args.output, file_name(state, f".{kind}"))
+    path = output_path(args.output, file_name(state, f".{kind}"))
     whole: dict[str, Any] = {
         "schema": SCHEMA,
         "path": str(path) if path else None,
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         "errors": [],
     }
     text: str = {"md": lambda: found.markdown, "html": lambda: page(found), "json": lambda: _json(whole)}[kind]()
-    _write(path, text)
+    write_output(path, text)
     if args.json:
         print_json(whole)
     elif path is None:
@@ -127,8 +127,8 @@ def _for(args: argparse.Namespace, state: State, privacy: Privacy) -> int:
     if args.format not in (None, "md"):
         raise UsageError("--for writes markdown only", "leave --format out")
     text = environment(state, args.engine, privacy)
-    path = _path(args.output, file_name(state, f"-{args.engine}.md"))
-    _write(path, text)
+    path = output_path(args.output, file_name(state, f"-{args.engine}.md"))
+    write_output(path, text)
     if args.json:
         print_json(
             {"schema": SCHEMA, "path": str(path) if path else None, "format": "md", "markdown": text, "errors": []}
@@ -162,26 +162,6 @@ def _format(args: argparse.Namespace) -> Format:
         chosen: Format = args.format
         return chosen
     return "md" if args.output is None else SUFFIXES.get(args.output.suffix.lower(), "md")
-
-
-def _path(output: Path | None, usual: str) -> Path | None:
-    return output / usual if output is not None and output.is_dir() else output
-
-
-def _write(path: Path | None, text: str) -> None:
-    """Raises DataError."""
-    if path is None:
-        return
-    if path.is_relative_to("/dev"):
-        try:
-            with path.open("wb") as stream:  # /dev/stdout and the like, whatever it is now
-                stream.write(text.encode("utf-8"))
-        except OSError as error:
-            hint = "name a file, or leave -o out for stdout"
-            raise DataError(f"can't write {path}: {error.strerror}", hint) from error
-    else:
-        replace(real_path(path), text.encode("utf-8"))
-    complain(f"wrote {path}")
 
 
 def _json(value: Any) -> str:
