@@ -30,3 +30,9 @@ def test_what_is_not_told_is_not_guessed() -> None:
 def test_a_full_gpu_has_none() -> None:
     full = Gpu(index=0, memory_free_bytes=GIB, memory_total_bytes=100 * GIB)
     assert kv_room(SERVER, full).beside_bytes == 0
+
+
+def test_a_pool_larger_than_what_is_used_is_not_believed() -> None:
+    small = Gpu(index=0, memory_free_bytes=42 * GIB, memory_total_bytes=100 * GIB, memory_used_bytes=10 * GIB)
+    room = kv_room(SERVER, small)
+    assert (room.pool_bytes, room.pool_tokens, room.beside_tokens) == (None, 450_000, None)

@@ -31,6 +31,8 @@ def kv_room(server: Server | None, gpu: Gpu) -> KvRoom:
         return KvRoom(None, None, beside, None)
     free = None if server.kv_usage is None else max(0.0, 1 - server.kv_usage)
     pool, capacity = server.kv_pool_bytes, server.kv_capacity_tokens
+    if pool is not None and gpu.memory_used_bytes is not None and pool > gpu.memory_used_bytes:
+        pool = None  # it can't hold more than is used there
     per_token = pool / capacity if pool and capacity else None
     return KvRoom(
         None if free is None or pool is None else int(free * pool),

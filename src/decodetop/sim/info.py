@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from decodetop.server.reading import SIMULATED
-from decodetop.sim.model import KV_CAPACITY, KvCast
+from decodetop.sim.model import KV_CAPACITY, KvCast, kv_pool_bytes
 
 VERSION = f"0.5.15{SIMULATED}"
 MODEL_PATH = "/srv/models/simulated-8b"
@@ -89,7 +89,7 @@ def server_info(setup: Setup, gen_throughput: float) -> dict[str, Any]:
         "last_gen_throughput": gen_throughput,
         "memory_usage": {
             "weight": round(15.28 / setup.tp, 2),
-            "kvcache": 82.06,
+            "kvcache": round(kv_pool_bytes(setup.tp, setup.kv_cast, setup.kv_capacity) / 2**30, 2),
             "token_capacity": setup.kv_capacity,
             "graph": 0.09 if setup.graphs else 0.0,
         },
