@@ -143,7 +143,8 @@ def _accept_length(server: Server, look: Look, rates: Rates) -> float | None:
 
 
 def _started_ns(look: Look) -> int | None:
-    return None if look.started_s is None else int(look.started_s * 1e9)
+    """None too for a time no process has started at (the year 2242 and later)."""
+    return int(look.started_s * 1e9) if look.started_s is not None and 0 < look.started_s < 2**33 else None
 
 
 def _reasoned(server: Server, reasons: dict[str, str]) -> Server:

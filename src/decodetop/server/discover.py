@@ -200,7 +200,7 @@ def _devices(pid: int, proc: Proc, reasons: dict[str, str]) -> tuple[tuple[int, 
         reasons["gpu_indices"] = reasons["gpu_uuids"] = "CUDA_VISIBLE_DEVICES is not set: all GPUs"
         return None, None
     parts = [part.strip() for part in value.split(",") if part.strip()]
-    if parts and all(part.isdigit() for part in parts):
+    if parts and all(re.fullmatch(r"[0-9]{1,9}", part) for part in parts):
         reasons["gpu_uuids"] = "given as indices"
         return tuple(int(part) for part in parts), None
     if parts and all(re.match(r"(GPU|MIG)-", part) for part in parts):

@@ -95,13 +95,21 @@ def shown(name: str, value: object) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
-        return redact_text(" ".join(str(item) for item in value))
-    return redact_text(str(value))
+        return redact_text(clipped(" ".join(str(item) for item in value)))
+    return redact_text(clipped(str(value)))
+
+
+TEXT_MAX = 2000
+"""Characters of a name or setting that a server tells: it stands in every sample."""
+
+
+def clipped(text: str) -> str:
+    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
 
 
 def whole(text: str | None) -> int | None:
     """A flag's value as a whole number; None if it is none."""
-    return int(text) if text is not None and re.fullmatch(r"\d+", text) else None
+    return int(text) if text is not None and re.fullmatch(r"\d{1,18}", text) else None
 
 
 def _arguments(argv: Sequence[str]) -> Sequence[str]:

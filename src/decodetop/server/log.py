@@ -13,6 +13,10 @@ from typing import TypeVar
 import msgspec
 
 from decodetop.core.clock import SECOND_NS
+from decodetop.server.metrics import IMPOSSIBLE
+
+LINE_MAX = 2000
+"""Characters of a line with figures. Longer ones hold a prompt, and looking for pairs in one could take for ever."""
 
 FRESH_S = 15.0
 """SGLang writes a line every 40 decode steps (`--decode-log-interval`): 10 s for steps of 250 ms. vLLM one each 10 s
@@ -49,7 +53,10 @@ class DecodeLog:
     def feed(self, text: str, t_ns: int) -> None:
         """`text` may end within a line."""
         *lines, self._rest = (self._rest + text).split("\n")
+        self._rest = self._rest[-LINE_MAX - 1 :]
         for line in lines:
+            if len(line) > LINE_MAX:
+                continue
             found = _STATS.search(line)
             if found is None:
                 self._vllm(line, t_ns)
@@ -101,7 +108,7 @@ def _sum(values: Iterable[Count | None]) -> Count | None:
 
 def decode_line(pairs: str, *, steady: bool) -> DecodeLine:
     """From `#running-req: 4, #token: 391, token usage: 0.05, gen throughput (token/s): 241.2, ...`."""
-    values = {name.strip(): float(text) for name, text in _PAIR.findall(pairs)}
+    values = _values(_PAIR, pairs)
     running, queued = values.get("#running-req"), values.get("#queue-req")
     return DecodeLine(
         running=None if running is None else int(running),
@@ -133,7 +140,13 @@ def vllm_line(pairs: str) -> DecodeLine:
 
 
 def _vllm_values(pairs: str) -> dict[str, float]:
-    return {name.strip(): float(text) for name, text in _VLLM_PAIR.findall(pairs)}
+    return _values(_VLLM_PAIR, pairs)
+
+
+def _values(pair: re.Pattern[str], pairs: str) -> dict[str, float]:
+    """Without what can't be: a log holds prompts too, and those hold anything."""
+    found = {name.strip(): float(text) for name, text in pair.findall(pairs)}
+    return {name: value for name, value in found.items() if 0 <= value < IMPOSSIBLE}
 
 
 class StartUp(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,8 +161,8 @@ class StartUp(msgspec.Struct, frozen=True, kw_only=True):
     kv_pool_bytes: int | None = None
 
 
-_POOL = re.compile(r"Available KV cache memory: ([\d.]+) GiB")
-_PID = re.compile(r"\([^()]*\bpid=(\d+)\)")
+_POOL = re.compile(r"Available KV cache memory: (\d{1,6}(?:\.\d+)?) GiB")
+_PID = re.compile(r"\([^()]*\bpid=(\d{1,9})\)")
 _ATTENTION = re.compile(r"Using (\w+) (?:attention )?backend out of potential backends|Using (\w+) attention backend")
 _ENGINE = re.compile(r"Initializing a V\d LLM engine .*? with config: (.*)")
 _DOWNGRADE = re.compile(r"setting cudagraph_mode=(?:CUDAGraphMode\.)?(\w+)")
@@ -179,11 +192,11 @@ def _engine(seen: StartUp, config: str) -> StartUp:
     mode = re.search(r"'cudagraph_mode': <CUDAGraphMode\.(\w+)", config)
     sizes = re.search(r"'cudagraph_capture_sizes': \[([\d, ]*)\]", config)
     eager = re.search(r"enforce_eager=True", config)
-    tp = re.search(r"tensor_parallel_size=(\d+)", config)
+    tp = re.search(r"tensor_parallel_size=(\d{1,9})\b", config)
     return msgspec.structs.replace(
         seen,
         graph_mode="NONE" if eager else mode[1] if mode else None,
-        graph_batches=tuple(int(size) for size in re.findall(r"\d+", sizes[1])) if sizes else (),
+        graph_batches=tuple(int(size) for size in re.findall(r"\d{1,9}", sizes[1])) if sizes else (),
         weights_dtype=_word(config, "dtype"),
         quantization=_word(config, "quantization"),
         tp=int(tp[1]) if tp else None,

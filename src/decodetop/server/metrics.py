@@ -19,6 +19,13 @@ REPLICA_LABELS = ("tp_rank", "pp_rank", "moe_ep_rank", "ep_rank", "attn_cp_rank"
 """Ranks that repeat the same figure (SGLang TP2 exports its KV capacity twice): one of them is taken.
 Ranks that share the work (`dp_rank`, vLLM's `engine`) are added up."""
 
+IMPOSSIBLE = 1e18
+"""No count of tokens or requests, no size in bytes and no sum of seconds comes near."""
+LINE_MAX = 2048
+"""Characters of a sample's line; a longer one is not read (each series is kept)."""
+SERIES_MAX = 16_384
+"""Wanted lines of a scrape: 64 ranks have half as many. More would hold up everything else that is watched."""
+
 HISTOGRAM_PARTS = ("_sum", "_count", "_bucket")
 
 
@@ -69,20 +76,19 @@ class Scrape:
         return tuple(_one_rank(_totals(matching)))
 
     def total(self, name: str, **where: str) -> float | None:
-        """Sum over what shares the work; None if there is no sample or one is not a number."""
+        """Sum over what shares the work; None if there is no sample or one can't be (`impossible`)."""
         points = self.points(name, **where)
-        value = math.fsum(point.value for point in points) if all(_finite(p) for p in points) else math.nan
-        return value if points and math.isfinite(value) else None
+        return math.fsum(point.value for point in points) if points and all(map(_possible, points)) else None
 
     def mean(self, name: str) -> float | None:
         """Mean over what shares the work, for shares of equal wholes (KV use per data-parallel engine)."""
         total = self.total(name)
         return None if total is None else total / len(self.points(name))
 
-    def not_finite(self, name: str) -> str | None:
-        """The first value that is NaN or infinite, as it is written; None without."""
-        odd = (point.value for point in self.points(name) if not math.isfinite(point.value))
-        return next(("NaN" if math.isnan(value) else f"{value:+}" for value in odd), None)
+    def impossible(self, name: str) -> str | None:
+        """The first value that no count, size or share has: negative, without end, NaN; None without."""
+        odd = (point.value for point in self.points(name) if not _possible(point))
+        return next(("NaN" if math.isnan(value) else f"{value:g}" for value in odd), None)
 
     def histogram(self, name: str) -> Histogram | None:
         """Added over label sets; None if the scrape has no such histogram."""
@@ -92,7 +98,7 @@ class Scrape:
         buckets: dict[float, float] = {}
         for point in self.points(f"{name}_bucket"):
             bound = _number(point.labels.get("le", ""))
-            if bound is not None and _finite(point):
+            if bound is not None and not math.isnan(bound) and _possible(point):
                 buckets[bound] = buckets.get(bound, 0.0) + point.value
         return Histogram(sum_s=total, count=count, buckets=tuple(sorted(buckets.items())))
 
@@ -103,17 +109,22 @@ def wanted_names(metrics: Iterable[str], histograms: Iterable[str] = ()) -> froz
 
 
 def parse(text: str, wanted: frozenset[str]) -> Scrape:
-    """Never raises: a line that can't be read is counted. A metric under another spelling of its name is taken where
-    the scrape does not have it under its own (see `spellings`)."""
+    """Never raises: a line that can't be read is counted; more than `SERIES_MAX` are not read at all.
+
+    A metric under another spelling of its name is taken where the scrape does not have it under its own (see
+    `spellings`)."""
     points: dict[str, list[Point]] = {}
     other: dict[str, list[Point]] = {}
-    unreadable = 0
+    unreadable = wanted_lines = 0
     known = spellings(wanted)
     for line in text.removeprefix("\ufeff").splitlines():
         typed = _name_of(line)
         name = known.get(typed)
         if name is None:
             continue
+        wanted_lines += 1
+        if wanted_lines > SERIES_MAX:
+            return Scrape({}, wanted_lines)  # a sum over some of them would be a lie
         try:
             point = _read(line)
         except (ValueError, KeyError, IndexError):
@@ -139,7 +150,7 @@ def spellings(wanted: frozenset[str]) -> Mapping[str, str]:
 
 def latency(histogram: Histogram, over_s: float | None) -> Latency | None:
     """None if nothing was counted. See `reading.Latency` for what a quantile is."""
-    if histogram.count <= 0 or histogram.sum_s < 0:
+    if histogram.count < 1 or histogram.sum_s < 0:
         return None
     return Latency(
         mean_ms=histogram.sum_s / histogram.count * 1000,
@@ -164,11 +175,13 @@ def _name_of(line: str) -> str:
 
 def _read(line: str) -> Point:
     """Raises ValueError, KeyError or IndexError. A time stamp after the value is left out."""
+    if len(line) > LINE_MAX:
+        raise ValueError(f"a line of {len(line)} characters")
     end = line.rfind("}") + 1 or line.find(" ")
     return Point(_series(line[:end]), float(line[end:].split()[0]))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=SERIES_MAX)
 def _series(text: str) -> Mapping[str, str]:
     """Labels of a line without its value: the same in every scrape, so each is parsed once."""
     for family in text_string_to_metric_families(f"{text} 0\n"):
@@ -177,8 +190,9 @@ def _series(text: str) -> Mapping[str, str]:
     raise ValueError(f"no sample: {text[:80]!r}")
 
 
-def _finite(point: Point) -> bool:
-    return math.isfinite(point.value)
+def _possible(point: Point) -> bool:
+    """What is counted or sized is neither negative nor without end."""
+    return 0 <= point.value < IMPOSSIBLE
 
 
 def _number(text: str) -> float | None:

@@ -54,6 +54,8 @@ class ProcTable:
         # the name may hold anything, blanks and brackets too: its last bracket ends it
         program, _, rest = stat.partition(b"(")[2].rpartition(b")")
         fields = rest.split()
+        if len(fields) < 20:
+            return None  # it ended while it was read
         if self._boot_s is None:
             self._boot_s = psutil.boot_time()
         return Process(

@@ -11,28 +11,32 @@ from collections.abc import Iterable, Sequence
 MASK = "***"
 
 _NAME = (
-    r"(?:[a-z0-9_.\-]*(?:api[_-]?key|apikey|secret|passw(?:or)?d|passphrase|credential|authorization|access[_-]?key|"
-    r"private[_-]?key|bearer|cookie)[a-z0-9_.\-]*|(?:[a-z0-9.\-]+[_-])*(?:token|auth|pat)|admin[_-]?key)"
+    r"(?:(?>[a-z0-9_.\-]*?(?:api[_-]?key|apikey|secret|passw(?:or)?d|passphrase|credential|authorization|"
+    r"access[_-]?key|private[_-]?key|bearer|cookie))[a-z0-9_.\-]*+|(?:[a-z0-9_.\-]*[_-])?(?:token|auth|pat)|"
+    r"admin[_-]?key)"
 )
-"""A name whose value is secret: `api_key`, `--ssl-keyfile-password`, `HF_TOKEN`; not `--tokenizer`, `max_tokens`."""
+"""A name whose value is secret: `api_key`, `--ssl-keyfile-password`, `HF_TOKEN`; not `--tokenizer`, `max_tokens`.
+
+What is masked comes from outside and may be made to be slow: no pattern here takes more than a few passes over a text,
+so each begins once in a run of such characters, and nothing that was matched is tried again in another way."""
 
 _SECRET_NAME = re.compile(rf"-*{_NAME}", re.IGNORECASE)
 _LONG_FLAG = re.compile(r"--[A-Za-z][A-Za-z0-9_.\-]*(?:=.*)?", re.DOTALL)
 
 _QUOTED = re.compile(
-    rf"""(?<![A-Za-z0-9_.\-#])(?P<name>[\\"']*{_NAME}[\\"']*\s*[:=]\s*)(?P<quote>\\*["'])(?P<value>.*?)(?P=quote)""",
+    rf"""(?<![A-Za-z0-9_.\-#])(?P<name>{_NAME}[\\"']*\s*[:=]\s*)(?P<quote>\\*["'])(?P<value>.*?)(?P=quote)""",
     re.IGNORECASE | re.DOTALL,
 )
 _OPEN_QUOTE = re.compile(
-    rf"""(?<![A-Za-z0-9_.\-#])(?P<name>[\\"']*{_NAME}[\\"']*\s*[:=]\s*)(?P<quote>\\*["'])(?!\*\*\*)[^"']*$""",
+    rf"""(?<![A-Za-z0-9_.\-#])(?P<name>{_NAME}[\\"']*\s*[:=]\s*)(?P<quote>\\*["'])(?!\*\*\*)[^"']*$""",
     re.IGNORECASE | re.DOTALL,
 )
 _LISTED = re.compile(
-    rf"""(?<![A-Za-z0-9_.\-#])(?P<name>[\\"']*{_NAME}[\\"']*\s*[:=]\s*)(?P<open>[\[(]).*?(?P<close>[\])]|$)""",
+    rf"""(?<![A-Za-z0-9_.\-#])(?P<name>{_NAME}[\\"']*\s*[:=]\s*)(?P<open>[\[(]).*?(?P<close>[\])]|$)""",
     re.IGNORECASE | re.DOTALL,
 )
 _BARE = re.compile(
-    rf"""(?<![A-Za-z0-9_.\-#])(?P<name>[\\"']*{_NAME}[\\"']*\s*[:=]\s*)(?!\\*["'\[(])(?:(?:bearer|basic)\s+)?[^\s,;&"'\])}}]+""",
+    rf"""(?<![A-Za-z0-9_.\-#])(?P<name>{_NAME}[\\"']*\s*[:=]\s*)(?!\\*["'\[(])(?:(?:bearer|basic)\s+)?[^\s,;&"'\])}}]+""",
     re.IGNORECASE,
 )
 _FLAG_VALUE = re.compile(
@@ -40,11 +44,11 @@ _FLAG_VALUE = re.compile(
     re.IGNORECASE,
 )
 _SCHEME = re.compile(r"(?P<name>\b(?:bearer|basic)\s+)(?!\*\*\*)[^\s,;\"']{4,}", re.IGNORECASE)
-_USERINFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.\-]*://)[^/\s@]+@", re.IGNORECASE)
+_USERINFO = re.compile(r"://[^/\s@]+@")
 _SHAPES = re.compile(
     r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{8,}|api_org_[A-Za-z0-9]{8,}|sk-[A-Za-z0-9_\-]{6,}|nvapi-[A-Za-z0-9_\-]{8,}|"
     r"gh[opusr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_\-]{12,}|xox[a-z]-[A-Za-z0-9\-]{8,}|"
-    r"AKIA[A-Z0-9]{12,}|eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]+(?:\.[A-Za-z0-9_\-]+)?)"
+    r"AKIA[A-Z0-9]{12,}|eyJ[A-Za-z0-9_\-]{8,4096}+\.[A-Za-z0-9_\-]+(?:\.[A-Za-z0-9_\-]+)?)"
 )
 """Keys known by their form: Hugging Face, OpenAI-like, NVIDIA, GitHub, GitLab, Slack, AWS, JSON web tokens."""
 
@@ -76,7 +80,7 @@ def redact_text(text: str, known: Iterable[str] = ()) -> str:
     for secret in sorted({*known, *_learnt}, key=len, reverse=True):
         if secret:
             text = text.replace(secret, MASK)
-    text = _USERINFO.sub(rf"\g<scheme>{MASK}@", text)
+    text = _USERINFO.sub(f"://{MASK}@", text)
     text = _QUOTED.sub(rf"\g<name>\g<quote>{MASK}\g<quote>", text)
     text = _OPEN_QUOTE.sub(rf"\g<name>\g<quote>{MASK}", text)
     text = _LISTED.sub(rf"\g<name>\g<open>{MASK}\g<close>", text)

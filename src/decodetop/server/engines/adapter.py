@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from decodetop.server.client import Answer, NoAnswer
-from decodetop.server.flags import whole
+from decodetop.server.flags import clipped, whole
 from decodetop.server.log import DecodeLine
-from decodetop.server.metrics import EMPTY, Histogram, Scrape, parse, wanted_names
+from decodetop.server.metrics import EMPTY, IMPOSSIBLE, Histogram, Scrape, parse, wanted_names
 from decodetop.server.reading import Counters, Engine
 from decodetop.server.redact import redact_text
 
@@ -19,8 +18,6 @@ Ask = Callable[[str], Awaitable[Answer]]
 """GET one of the engine's safe paths. Raises client.NoAnswer."""
 
 NO_SPECULATION = "no speculation"
-IMPOSSIBLE = 1e18
-"""No count of tokens or requests and no size in bytes comes near."""
 AUTO = "auto: taken from the model's own configuration"
 
 
@@ -184,7 +181,7 @@ def per_position(scrape: Scrape, names: tuple[str, ...]) -> tuple[float, ...]:
         found: dict[int, float] = {}
         for point in scrape.points(name):
             position = point.labels.get("position", "")
-            if position.isdecimal() and math.isfinite(point.value):
+            if len(position) < 4 and position.isdecimal() and 0 <= point.value < IMPOSSIBLE:
                 found[int(position)] = found.get(int(position), 0.0) + point.value
         if found and sorted(found) == list(range(len(found))):
             return tuple(found[position] for position in range(len(found)))
@@ -199,21 +196,13 @@ def gauge(scrape: Scrape, names: tuple[str, ...], field: str, reasons: dict[str,
     """As `total`; when there is none, `reasons[field]` says why."""
     value = total(scrape, names)
     if value is None:
-        odd = next((odd for name in names if (odd := scrape.not_finite(name))), None)
+        odd = next((odd for name in names if (odd := scrape.impossible(_filter(name)[0]))), None)
         if odd is not None:
             reasons[field] = f"the engine reports {odd}, which can't be"
         else:
             more = f" ({scrape.unreadable} lines of the scrape can't be read)" if scrape.unreadable else ""
             reasons[field] = f"no metric {names[0]}{more}"
-    elif not _possible(value):
-        reasons[field] = f"the engine reports {value:g}, which can't be"
-        return None
     return value
-
-
-def _possible(value: float) -> bool:
-    """What is counted or sized is neither negative nor without end."""
-    return 0 <= value < IMPOSSIBLE
 
 
 def share(scrape: Scrape, names: tuple[str, ...], field: str, reasons: dict[str, str]) -> float | None:
@@ -234,8 +223,7 @@ def count(value: float | None) -> int | None:
 
 def counted(scrape: Scrape, table: MetricTable, ttft: Histogram | None, itl: Histogram | None) -> Counters:
     """The counters of the table and the sums of both histograms."""
-    found = {field: total(scrape, names) for field, names in table.counters.items()}
-    values = {field: value if value is not None and _possible(value) else None for field, value in found.items()}
+    values = {field: total(scrape, names) for field, names in table.counters.items()}
     first, gap = ttft or EMPTY, itl or EMPTY
     return Counters(
         **values,
@@ -266,14 +254,14 @@ def first_model(listed: Any) -> Mapping[str, Any]:
 
 
 def text_of(value: object) -> str | None:
-    """A non-empty string without keys, or None."""
-    return redact_text(value) if isinstance(value, str) and value else None
+    """A non-empty string without keys, or None; of a very long one its begin."""
+    return redact_text(clipped(value)) if isinstance(value, str) and value else None
 
 
 def whole_of(value: object) -> int | None:
-    """A whole number, also when it came as text."""
+    """A whole number, also when it came as text; None for what no count and no size is."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
+        return value if 0 <= value < IMPOSSIBLE else None
     return whole(value) if isinstance(value, str) else None
 
 

@@ -86,6 +86,9 @@ _TOLD = (
 TOLD = tuple(_TOLD.split())
 """The settings taken from `/server_info`, which also holds `api_key`, `admin_api_key` and `ssl_keyfile_password`."""
 
+BATCHES_MAX = 4096
+"""Captured batch sizes of a server; it has some dozens."""
+
 TELLING = (
     "attention_backend",
     "kv_cache_dtype",
@@ -276,7 +279,7 @@ def _has_realtime(scrape: Scrape, version: str | None) -> bool:
 
 
 def _numbers(version: str | None) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", version or "")[:3]]
+    return [int(part) for part in re.findall(r"\d{1,9}", version or "")[:3]]
 
 
 def _kv_usage(scrape: Scrape, capacity: int | None, reasons: dict[str, str]) -> float | None:
@@ -300,7 +303,8 @@ def _graphs(
         reasons["cuda_graph_max_batch"] = "graphs are off" if on is False else reasons["cuda_graph"]
         return on, None, ()
     sizes = decode.get("bs") or info.get("cuda_graph_bs") or state.get("decode_cuda_graph_bs") or ()
-    batches = tuple(size for size in sizes if isinstance(size, int)) if isinstance(sizes, (list, tuple)) else ()
+    given = sizes if isinstance(sizes, (list, tuple)) and len(sizes) <= BATCHES_MAX else ()
+    batches = tuple(size for size in map(whole_of, given) if size)
     largest = whole_of(decode.get("max_bs")) or whole_of(info.get("cuda_graph_max_bs")) or max(batches, default=None)
     return on, largest, batches
 
