@@ -118,6 +118,11 @@ def test_the_veil_hides_addresses_and_leaves_figures(text: str, wanted: str) -> 
     assert Veil((), (), anonymous=True).text(text) == wanted
 
 
+def test_no_text_takes_long_to_be_looked_through_for_addresses() -> None:
+    text = "f:" * 20_000 + "g"
+    assert Veil((), (), anonymous=True).text(text) == text
+
+
 @pytest.mark.parametrize("anonymous", [False, True])
 def test_no_field_of_any_reading_lets_a_name_or_key_through(anonymous: bool) -> None:
     """The planted words stand in every text of every reading, whatever reading is added next."""

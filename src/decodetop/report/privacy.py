@@ -42,7 +42,8 @@ _UUID = re.compile(r"\b(?P<kind>GPU|MIG)-[0-9A-Fa-f]{6,}(?:-[0-9A-Fa-f]+)*\b")
 _SERIAL = re.compile(r"(?i)\b(serial(?:[ _-]?(?:number|no))?\s*[:=#]?\s*)[A-Z0-9-]*\d[A-Z0-9-]*")
 _MAC = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])")
 _IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\w|\.\d)")
-_IPV6 = re.compile(r"(?<![\w:.])[0-9A-Fa-f:]*:[0-9A-Fa-f:]*:[0-9A-Fa-f:]*(?![\w:])")
+_IPV6 = re.compile(r"(?<![\w:.])(?=[0-9A-Fa-f]*:[0-9A-Fa-f]*:)[0-9A-Fa-f:]*+(?![\w:])")
+"""Possessive: `f:f:f:...:fg` would be tried in a cubic number of ways."""
 
 
 class Privacy(msgspec.Struct, frozen=True, kw_only=True):
