@@ -40,7 +40,7 @@ def test_a_value_that_is_no_number_is_unknown() -> None:
     scrape = parse("m NaN\nm_total 3\n", WANTED)
     assert scrape.total("m") is None and scrape.impossible("m") == "NaN" and scrape.total("m_total") == 3
     recorded = parse(read("sglang_tp1_graph", "metrics_loaded.txt").decode(), frozenset({"sglang:fwd_occupancy"}))
-    assert recorded.total("sglang:fwd_occupancy") is None and recorded.not_finite("sglang:fwd_occupancy") == "NaN"
+    assert recorded.total("sglang:fwd_occupancy") is None and recorded.impossible("sglang:fwd_occupancy") == "NaN"
 
 
 def test_unreadable_lines_are_counted_and_the_rest_is_read() -> None:

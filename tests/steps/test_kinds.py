@@ -127,6 +127,15 @@ def test_normalised(name: str, normal: str) -> None:
     assert normalise(name) == normal
 
 
+@pytest.mark.parametrize("part", [" ", "[clone ", "9", "<", "(", "a::", '[{"content":"a"},'])
+@pytest.mark.parametrize("begin", ["", "_Z", "_ZN"])
+def test_names_made_to_be_slow_or_absurd(begin: str, part: str) -> None:
+    """`_Z` and 5,000 digits ended the reading of the whole trace; 20,000 blanks took a minute."""
+    name = f"{begin}{part * 20_000}a"
+    assert len(normalise(name)) <= len(name)
+    assert shipped().code("kernel", name) in (UNKNOWN, *range(len(KINDS)))
+
+
 def test_a_file_of_the_user_goes_first(tmp_path: Path) -> None:
     path = tmp_path / "kinds.toml"
     path.write_text('[[family]]\nkind = "gemm"\nmatch = ["my_own_kernel", "^_fwd_kernel$"]\n')

@@ -21,10 +21,13 @@ UNKNOWN = len(KINDS)
 _FUNCTOR_FIRST = re.compile(r"elementwise_kernel\w*$|\breduce_kernel$|\bcutlass::(?:device_kernel|Kernel2?)$")
 _FUNCTOR_ANYWHERE = re.compile(r"\bmulti_tensor_apply_kernel$|\bdeep_gemm::\w+$|\bck(?:_tile)?::\w+$")
 _NUMBER = re.compile(r"\(?\w*\)?-?\d+\w*$|true$|false$")
-_ROCM_SUFFIX = re.compile(r"\s*(?:\[clone [^\]]*\]|\.kd)\s*$")
+_ROCM_SUFFIX = re.compile(r"(?:\[clone [^\[\]]*\]|\.kd)$")
+_NAME_MAX = 16_384
+"""Characters of a kernel's name that are looked at: the longest of CUTLASS have some 5,000, and looking for families
+takes the square of the length."""
 _ANONYMOUS = "(anonymous namespace)::"
 _HINT = "entries are [[family]] with kind, match = [regex, ..] and [[context]] with kind, match, after, before"
-_MANGLED = re.compile(r"(\d+)([A-Za-z_])")
+_MANGLED = re.compile(r"(\d{1,5})([A-Za-z_])")
 
 
 class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -126,7 +129,7 @@ def normalise(name: str) -> str:
     `void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(..)::..>(int, ..)` becomes
     `at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda..>`.
     """
-    name = _ROCM_SUFFIX.sub("", name)
+    name = _ROCM_SUFFIX.sub("", name[:_NAME_MAX].rstrip()).rstrip()
     if name.startswith("_Z"):
         return _demangled(name)
     head, template = _split(name.replace(_ANONYMOUS, ""))
