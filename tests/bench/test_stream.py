@@ -267,3 +267,18 @@ def test_recorded_streams(path: Path) -> None:
     said = api == "generate" or request.get("stream_options", {}).get("include_usage", False)
     assert log.counts.output == (asked if said else None)
     assert log.counted == ("continuous" in path.name or api == "generate")
+
+
+def test_what_comes_after_the_end_is_not_of_the_answer() -> None:
+    """Chunks behind [DONE] made the answer longer, and its TPOT another."""
+    log = log_of(
+        "completions", [text("a"), text("b", finish="length"), last(2), "[DONE]", text("c"), last(9), "[DONE]"]
+    )
+    assert (log.stamps_ns, log.counts.output, log.done) == ([1, 2], 2, True)
+
+
+def test_a_stream_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each chunk's stamp is kept: an endless stream took memory for as long as the time-out lasted."""
+    monkeypatch.setattr("decodetop.bench.stream.CHUNKS_MAX", 3)
+    log = log_of("completions", [text("a")] * 6)
+    assert log.fault == ("protocol", "over 3 chunks came, and no end") and len(log.stamps_ns) == 3

@@ -46,6 +46,8 @@ class Exchange:
         self.location = ""
         self.body = b""
         self.framed = False
+        self.lingers = False
+        """The stream said all it will say; its HTTP message has yet to end."""
         self._sse = SseDecoder()
         self._events = 0
 
@@ -56,6 +58,8 @@ class Exchange:
         return self.status is not None and 200 <= self.status < 300 and not plain and not self.encoding
 
     def take(self, body: bytes, t_ns: int) -> None:
+        if self.log.done:
+            return
         if not self.streaming:
             self.body = (self.body + body)[:BODY_MAX_BYTES]
             return
@@ -252,7 +256,8 @@ class Connection(asyncio.Protocol):
             exchange.take(body, t_ns)
         if self._ended:
             self._finish(exchange, t_ns)
-        elif (exchange.log.done or exchange.log.fault is not None) and not exchange.done.done():
+        elif (exchange.log.done or exchange.log.fault is not None) and not exchange.lingers:
+            exchange.lingers = True
             asyncio.get_running_loop().call_later(LINGER_S, self._give_up, exchange)
 
     def _finish(self, exchange: Exchange, t_ns: int) -> None:

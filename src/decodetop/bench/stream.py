@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from decodetop.bench.events import Counts, Heard, hear
+from decodetop.bench.plan import TOKENS_MAX
 from decodetop.bench.reading import Api, ErrorKind
 from decodetop.bench.sse import Event
 from decodetop.core.outside import plain
 from decodetop.errors import RequestError
+
+CHUNKS_MAX = TOKENS_MAX
+"""Of one answer: each one's stamp is kept."""
 
 
 class StreamLog:
@@ -29,7 +33,10 @@ class StreamLog:
         self._uncounted = False
 
     def hear(self, event: Event) -> None:
-        """Take one event; what is wrong with it becomes `fault` (the first stays)."""
+        """Take one event; what is wrong with it becomes `fault` (the first stays). After the stream's own word that it
+        is done nothing is of the answer any more."""
+        if self.done:
+            return
         try:
             heard = hear(self.api, event)
         except RequestError as error:
@@ -82,6 +89,9 @@ class StreamLog:
             grown = max(0, heard.total - self._seen)
         running = self._seen > 0 and heard.total is not None and not self._uncounted
         if not grown and (running or not heard.token):
+            return
+        if len(self.stamps_ns) >= CHUNKS_MAX:
+            self.fail("protocol", f"over {CHUNKS_MAX:,} chunks came, and no end")
             return
         self._uncounted = self._uncounted or not grown
         self._seen += grown
