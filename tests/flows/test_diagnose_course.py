@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from decodetop.bench.plan import load_presets
+from decodetop.bench.plan import Overrides, load_presets
 from decodetop.bench.reading import ClientCheck, Environment, Metrics, Plan, Quantiles, Requests, Run, Tokens
 from decodetop.bench.store import RunStore
 from decodetop.cli import main
@@ -25,6 +25,7 @@ from decodetop.floor.reading import FloorReading, WhatIf
 from decodetop.flows.bench import Outcome
 from decodetop.flows.diagnose import DiagnoseService
 from decodetop.flows.diagnose_course import Request
+from decodetop.flows.floor import Ask
 from decodetop.server.reading import Flag, Server, ServerReading
 from decodetop.steps.analyse import analyse
 from decodetop.steps.reading import Capture
@@ -242,6 +243,39 @@ async def test_stopped_in_the_capture_it_goes_on_there(desk: Desk, tmp_path: Pat
     kept = DiagnosisStore(tmp_path).newest()
     assert found is not None and kept is not None and kept.finished and kept.run_id == 1
     assert len(list(DiagnosisStore(tmp_path).folder.iterdir())) == 1
+
+
+async def test_the_stages_of_the_one_before_are_not_told_as_its_own(desk: Desk) -> None:
+    """`--measured-ms 50` after a diagnosis printed `measure: done, run 1: 19.3 ms a token` and the old verdict."""
+    running: list[Diagnosis] = []
+
+    async def work() -> None:
+        first = await desk.ask()
+        before = len(desk.samples)
+        second = await desk.ask(ask=Ask(token_ms=50.0))
+        assert first is not None and second is not None and second.run_id is None
+        running.extend(
+            sample.reading.latest
+            for sample in desk.samples[before:]
+            if isinstance(sample.reading, DiagnosisReading) and sample.reading.running and sample.reading.latest
+        )
+
+    await desk.play(work)
+    assert running and all(one.stage("measure").words == "time per token as given" for one in running)
+
+
+async def test_another_load_than_that_of_what_goes_on_is_measured(desk: Desk) -> None:
+    """A diagnosis judged without its capture goes on; with --input-tokens 16000 the run of 16 tokens was taken."""
+
+    async def work() -> None:
+        desk.captures.error = TraceError("no trace came", "look at its log")
+        await desk.ask()
+        await desk.ask(load=Overrides(input_tokens=16))
+        assert desk.bench.calls == 1
+        await desk.ask(load=Overrides(input_tokens=16_000))
+
+    await desk.play(work)
+    assert desk.bench.calls == 2
 
 
 @pytest.mark.parametrize("change", ["again", "flags", "nothing but the seed"])

@@ -63,7 +63,7 @@ class DiagnoseService:
 
     async def run(self, context: Context) -> None:
         newest = await self._thread.call(self._store.newest)
-        if self._reading.latest is None:
+        if self._reading.latest is None and self._task is None:
             self._tell(context, latest=newest)
         try:
             await asyncio.Event().wait()
@@ -102,7 +102,9 @@ class DiagnoseService:
         self._context = context
         task = self._task = asyncio.ensure_future(Course(self, request, context).run())
         unsubscribe = context.subscribe(partial(self._hear, context))
-        self._tell(context, running=True, error=None, problem=None)
+        before = self._reading.latest
+        # until its first stage there is none: those of the one before would be told as its own
+        self._tell(context, running=True, latest=None, error=None, problem=None)
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
@@ -112,7 +114,7 @@ class DiagnoseService:
         finally:
             unsubscribe()
             self._task = None
-            self._tell(context, running=False)
+            self._tell(context, running=False, latest=self._reading.latest or before)
         if task.cancelled():
             return None
         try:

@@ -215,15 +215,24 @@ class Course:
         """The run that was asked for, or that of the diagnosis that goes on."""
         request = self._request
         if request.ask.token_ms is not None:
-            self._put("measure", "skipped", "time per token as given")
+            self._put("measure", "skipped", "time per token as given", run_id=None)
             return None
         id = request.run_id if request.run_id is not None else self._now.run_id if self._over("measure") else None
         if id is None:
             return None
         run = await self._tools.call(partial(stored_run, self._folder, id))
+        if request.run_id is None and not self._is_load_asked(run):
+            self._put("measure", "waiting", run_id=None)
+            return None
         if request.run_id is not None:
             self._put("measure", "skipped", measured_words(run), run_id=run.id)
         return run
+
+    def _is_load_asked(self, run: Run) -> bool:
+        """Of a diagnosis that goes on: nothing of its load was asked for otherwise now."""
+        asked, plan = self._request.load, run.plan
+        pairs = ((asked.requests, plan.requests), (asked.input_tokens, plan.input_tokens))
+        return all(now in (None, then) for now, then in (*pairs, (asked.output_tokens, plan.output_tokens)))
 
     async def _measure(self, server: Server | None) -> Run:
         assert server is not None
