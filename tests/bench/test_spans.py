@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
-from decodetop.bench.reading import GpuSpan
+from decodetop.bench.reading import GpuSpan, ServerSpan
 from decodetop.bench.spans import gpu_spans, server_span
-from decodetop.bench.text import gpu_line
+from decodetop.bench.text import gpu_line, server_line
 from decodetop.core.clock import SECOND_NS
 from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading
 from decodetop.server.reading import Counters, Server, ServerProcess
@@ -142,12 +143,26 @@ def test_an_exact_count_of_what_ended_is_preferred_to_one_seen_by_polling() -> N
     assert span is not None and span.generated_tokens == 64.0
 
 
-def test_no_span_without_counters_or_over_a_restart() -> None:
+def test_no_counts_without_counters_or_over_a_restart() -> None:
     counted = server(counters=Counters(generated_tokens=5.0))
     assert server_span(None, counted) is None
     assert server_span(server(), counted) is None
-    assert server_span(counted, server(counters=Counters(generated_tokens=1.0))) is None
-    assert (
-        server_span(server(counters=Counters(), started_wall_ns=1), server(counters=Counters(), started_wall_ns=2))
-        is None
+    restarted = server_span(
+        server(counters=Counters(), started_wall_ns=1), server(counters=Counters(), started_wall_ns=2)
     )
+    assert restarted == ServerSpan(unknown="the server started anew during the run")
+    assert "not known: the server started anew" in server_line(restarted)
+
+
+@pytest.mark.parametrize("field", ["generated_tokens", "requests", "ttft_sum_s", "spec_accepted_tokens"])
+def test_a_counter_that_fell_makes_none_of_them_known(field: str) -> None:
+    """Only the tokens were looked at: fallen ones were shown as -2 requests, as a length of -3."""
+    before = Counters(
+        generated_tokens=100.0, requests=3.0, ttft_sum_s=1.0, ttft_count=3.0, spec_drafts=1.0, spec_accepted_tokens=9.0
+    )
+    grown = Counters(
+        generated_tokens=164.0, requests=5.0, ttft_sum_s=2.0, ttft_count=5.0, spec_drafts=2.0, spec_accepted_tokens=9.5
+    )
+    after = msgspec.structs.replace(grown, **{field: 0.5})
+    span = server_span(server(counters=before), server(counters=after))
+    assert span is not None and span == ServerSpan(unknown=span.unknown) and f"{field} fell" in span.unknown

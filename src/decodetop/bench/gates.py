@@ -188,6 +188,8 @@ def _server(server: ServerSpan | None, result: Result, seen: Figures) -> Iterato
     """The server's counters beside ours. More on its side: others used it too, and shared its steps."""
     if server is None or result.partial:
         return
+    if server.unknown:
+        yield Gate(name="server_counters", severity="suspect", detail=server.unknown)
     ours = seen.tokens.output
     if server.generated_tokens is not None and ours and not seen.requests.failed:
         off = server.generated_tokens / ours - 1

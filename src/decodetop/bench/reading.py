@@ -174,6 +174,8 @@ class ServerSpan(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: float | None = None
     accept_per_position: tuple[float, ...] = ()
     under_way_median: float | None = None
+    unknown: str = ""
+    """Why none of the counts is known, if so."""
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):

@@ -111,14 +111,18 @@ def _mean(seen: Sequence[Seen], field: str) -> float | None:
 
 
 def server_span(before: Server | None, after: Server | None) -> ServerSpan | None:
-    """The server's counters over the run; None when it has none, or started anew in between."""
+    """The server's counters over the run; None when it has none, a reason alone when they are of no run."""
     if before is None or after is None or before.counters is None or after.counters is None:
         return None
     old, new = before.counters, after.counters
+    if before.started_wall_ns != after.started_wall_ns:
+        return ServerSpan(unknown="the server started anew during the run")
+    fallen = [name for name in Counters.__struct_fields__ if _fell(getattr(old, name), getattr(new, name))]
+    if fallen:
+        # a counter never falls: what the others grew by is then of no run either
+        return ServerSpan(unknown=f"the server's {fallen[0]} fell during the run: it started anew, or counts wrongly")
     live = _delta(old.generated_tokens, new.generated_tokens)
     tokens = live if new.finished_tokens is None else _delta(old.finished_tokens, new.finished_tokens)
-    if before.started_wall_ns != after.started_wall_ns or (tokens is not None and tokens < 0):
-        return None
     return ServerSpan(
         generated_tokens=tokens,
         requests=_delta(old.requests, new.requests),
@@ -128,6 +132,12 @@ def server_span(before: Server | None, after: Server | None) -> ServerSpan | Non
         cached_tokens=_delta(old.cached_tokens, new.cached_tokens),
         accept_per_position=_per_position(old, new),
     )
+
+
+def _fell(old: object, new: object) -> bool:
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        return any(after < before for before, after in zip(old, new, strict=False))
+    return isinstance(old, float) and isinstance(new, float) and new < old
 
 
 def _per_position(old: Counters, new: Counters) -> tuple[float, ...]:

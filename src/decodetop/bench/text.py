@@ -196,6 +196,8 @@ def client_line(run: Run) -> str:
 
 def server_line(span: ServerSpan) -> str:
     """The server's own counters over the run. Its TTFT lacks what lies between client and scheduler."""
+    if span.unknown:
+        return f"not known: {span.unknown}"
     counts = f"{number(span.generated_tokens)} tokens, {number(span.requests)} requests"
     return f"{counts}, TTFT {ms(span.ttft_mean_ms)} ms, ITL {ms(span.itl_mean_ms)} ms"
 
