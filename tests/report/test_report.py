@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from decodetop.bench.reading import BenchReading
 from decodetop.core.sample import Failure
 from decodetop.core.state import State
 from decodetop.report import file_name, markdown
@@ -192,3 +193,16 @@ def test_a_simulated_server_seen_from_a_real_box_is_said() -> None:
     text = markdown(msgspec.structs.replace(state, lanes={**state.lanes, "server": lane}))
     assert "simulated: true\n" in text and "**SIMULATED**: the server is" in text
     assert "simulated: false\n" in markdown(state)
+
+
+def test_runs_of_a_simulated_server_are_named_when_no_server_is_seen() -> None:
+    state = states.box()
+    reading = state.last("bench", BenchReading)
+    assert reading is not None and reading.runs
+    first, *others = reading.runs
+    environment = msgspec.structs.replace(first.environment, simulated=True)
+    runs = (msgspec.structs.replace(first, environment=environment), *others)
+    lane = msgspec.structs.replace(state.lanes["bench"], last=msgspec.structs.replace(reading, runs=runs))
+    text = markdown(msgspec.structs.replace(state, lanes={**state.lanes, "bench": lane}))
+    assert "simulated: true\n" in text
+    assert f"simulated server answered in {first.id}." in text

@@ -23,7 +23,7 @@ from decodetop.log import text as log_text
 from decodetop.log.reading import LogReading
 from decodetop.report import block
 from decodetop.report.data import Snapshot
-from decodetop.report.gather import snapshot
+from decodetop.report.gather import simulated_runs, snapshot
 from decodetop.report.outlook import following, short
 from decodetop.report.privacy import Privacy
 from decodetop.report.stamps import stamp
@@ -35,6 +35,8 @@ from decodetop.steps import text as steps_text
 from decodetop.steps.reading import StepsReading
 from decodetop.todo import text as todo_text
 from decodetop.todo.reading import TodoReading
+
+RUNS_NAMED = 8
 
 
 class Report(NamedTuple):
@@ -128,6 +130,9 @@ def _head(story: Story) -> list[str]:
             "> **SIMULATED**: the server is decodetop's own simulated one; its figures come from no model and no GPU."
         )
         lines += [word, ""]
+    elif runs := simulated_runs(state.last("bench", BenchReading)):
+        which = ", ".join(str(number) for number in runs[:RUNS_NAMED]) + (", ..." if len(runs) > RUNS_NAMED else "")
+        lines += [f"> **SIMULATED**: of the runs below decodetop's own simulated server answered in {which}.", ""]
     watched = duration(state.now_ns / SECOND_NS)
     return [
         *lines,

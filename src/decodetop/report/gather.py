@@ -59,7 +59,7 @@ def snapshot(story: Story) -> Snapshot:
         decodetop=__version__,
         made=stamp(state.wall_ns),
         host=state.header.host,
-        simulated=state.header.simulated or is_simulated(server),
+        simulated=state.header.simulated or is_simulated(server) or bool(simulated_runs(bench)),
         anonymous=story.anonymous,
         question=todo.title if todo is not None else None,
         hashes=hashes.whole,
@@ -75,6 +75,11 @@ def snapshot(story: Story) -> Snapshot:
         baseline=bench.baseline_id if bench is not None else None,
         items=tuple(map(_item, todo.todos)) if todo is not None else (),
     )
+
+
+def simulated_runs(bench: BenchReading | None) -> list[int | None]:
+    """The numbers of the runs that were made on decodetop's own simulated server."""
+    return [] if bench is None else [run.id for run in bench.runs if run.environment.simulated]
 
 
 def _box(state: State) -> Box:
