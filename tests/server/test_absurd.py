@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from decodetop.server.flags import TEXT_MAX, whole
+from decodetop.server.flags import TEXT_MAX, requested_flags, whole
 from decodetop.server.log import DecodeLog, start_up
 from decodetop.server.metrics import LINE_MAX, SERIES_MAX, parse
 from decodetop.server.probe import ServerProbe
-from decodetop.server.proctable import ProcTable
+from decodetop.server.proctable import COMMAND_MAX_BYTES, ProcTable
 from decodetop.server.redact import is_secret_name, redact_text
 from support.clock import ManualClock
 from support.engine_replay import EngineReplay, Reply, recorded
@@ -136,3 +136,16 @@ def test_a_process_that_ends_while_it_is_read(tmp_path: Path) -> None:
         (folder / "stat").write_bytes(stat)
         (folder / "cmdline").write_bytes(b"")
     assert ProcTable(tmp_path).look() == []
+
+
+@pytest.mark.parametrize("word", [b"a", b"--api-key", b"x" * (COMMAND_MAX_BYTES - 20), b"sk-abcdefgh" * 200_000])
+def test_a_command_of_a_million_words(tmp_path: Path, word: bytes) -> None:
+    """Its flags took the square of their number, in the thread that looks for servers."""
+    for pid in ("self", "7"):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "stat").write_bytes(b"7 (vllm) S 1 " + b"1 " * 30)
+        words = [b"vllm", b"serve", b"m", b"--tag", *[word] * (2_000_000 // len(word) + 1)]
+        (tmp_path / pid / "cmdline").write_bytes(b"\0".join(words))
+    (process,) = ProcTable(tmp_path).look()
+    assert sum(map(len, process.argv)) <= COMMAND_MAX_BYTES and set(process.argv[4:]) <= {word.decode()}
+    assert requested_flags("vllm", process.argv)["model"] == "m"

@@ -13,6 +13,8 @@ import psutil
 
 from decodetop.server.processes import Process
 
+COMMAND_MAX_BYTES = 64 << 10
+"""Of a process's command line. Linux allows 2 MiB, a million words, and each would be looked at for keys and flags."""
 YOUNG = 4
 ANEW = 6
 
@@ -48,7 +50,7 @@ class ProcTable:
 
     def _read(self, pid: int, folder: Path) -> Process | None:
         try:
-            stat, command = (folder / "stat").read_bytes(), (folder / "cmdline").read_bytes()
+            stat, command = (folder / "stat").read_bytes(), _command(folder / "cmdline")
         except OSError:
             return None
         # the name may hold anything, blanks and brackets too: its last bracket ends it
@@ -65,6 +67,13 @@ class ProcTable:
             created_s=self._boot_s + int(fields[19]) / self._ticks_s,
             program=program.decode("utf-8", "replace"),
         )
+
+
+def _command(path: Path) -> bytes:
+    """Its begin, in whole words: of a part of a key nothing tells that it is one."""
+    with path.open("rb") as file:
+        command = file.read(COMMAND_MAX_BYTES + 1)
+    return command if len(command) <= COMMAND_MAX_BYTES else command[:COMMAND_MAX_BYTES].rpartition(b"\0")[0]
 
 
 def _argv(command: bytes) -> tuple[str, ...]:
