@@ -93,6 +93,17 @@ def test_names_hold_no_options(tmp_path: Path, cmdline: bytes, name: str) -> Non
     assert ProcessNames(tmp_path).named([(41, 7)]) == (GpuProcess(pid=41, name=name, memory_bytes=7),)
 
 
+@pytest.mark.parametrize(
+    "title", [b"a" * 2_000_000, b"/" + b"a" * 2_000_000 + b"\0x", b"a::b" * 500_000, b"\xff" * 5000]
+)
+def test_a_title_of_megabytes_is_cut(tmp_path: Path, title: bytes) -> None:
+    namespace(tmp_path, 4026531836)
+    (tmp_path / "41").mkdir()
+    (tmp_path / "41" / "cmdline").write_bytes(title)
+    (process,) = ProcessNames(tmp_path).named([(41, 7)])
+    assert process.name is not None and len(process.name) == 200 and process.name.endswith("…")
+
+
 def test_a_vanished_process_has_no_name(tmp_path: Path) -> None:
     namespace(tmp_path, 4026531836)
     assert ProcessNames(tmp_path).named([(41, None)]) == (GpuProcess(pid=41),)

@@ -10,6 +10,10 @@ from decodetop.gpu.reading import GpuProcess
 _INITIAL_PID_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO of the kernel: the same on every Linux."""
 
+_COMMAND_MAX_BYTES = 4096
+_NAME_MAX = 200
+"""Characters of a name; a process may give itself a title of 2 MB, which would be in every sample."""
+
 
 class ProcessNames:
     """`proc` is /proc but in tests."""
@@ -49,7 +53,8 @@ class ProcessNames:
         Never an option's value, which may be a secret, nor a character that a terminal would act on.
         """
         try:
-            command = (self._proc / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace")
+            with (self._proc / str(pid) / "cmdline").open("rb") as file:
+                command = file.read(_COMMAND_MAX_BYTES).decode("utf-8", "replace")
             words = re.split(r"[\0\s]+", command.strip("\0 "))
             if not words or not words[0]:
                 command = (self._proc / str(pid) / "comm").read_text("utf-8", "replace")
@@ -59,4 +64,5 @@ class ProcessNames:
         program = words[0] if "::" in words[0] else words[0].rsplit("/", 1)[-1]
         module = re.fullmatch(r"[\w.]+", words[2]) if len(words) > 2 and words[1] == "-m" else None
         name = f"{program} -m {module.group()}" if module else program
+        name = name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…"
         return "".join(letter if letter.isprintable() else "?" for letter in name) or None
