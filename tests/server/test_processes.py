@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from decodetop.server.flags import TEXT_MAX
 from decodetop.server.processes import (
     Process,
     asked_port,
@@ -130,6 +131,13 @@ def test_old_vllm_children_without_a_title() -> None:
 def test_scheduler_titles_of_all_versions(title: str) -> None:
     (root,) = roots([process(10, 1, "sglang", "serve"), process(11, 10, title)])
     assert (root.children[0].role, root.children[0].title) == ("scheduler", title)
+
+
+@pytest.mark.parametrize("title", ["sglang::scheduler_TP0" + "x" * 60_000, "x" * 60_000])
+def test_a_title_without_end_is_cut(title: str) -> None:
+    """It stands in every sample."""
+    (root,) = roots([process(10, 1, "sglang", "serve"), process(11, 10, title)])
+    assert len(root.children[0].title) <= TEXT_MAX
 
 
 def test_the_engine_ollama_starts_is_not_a_second_server() -> None:

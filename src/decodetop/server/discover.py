@@ -15,6 +15,7 @@ import msgspec
 import psutil
 
 from decodetop.server.client import host_port
+from decodetop.server.flags import clipped
 from decodetop.server.processes import (
     Process,
     Root,
@@ -163,7 +164,7 @@ def _describe(root: Root, proc: Proc, processes: Iterable[Process]) -> Found:
 
 
 def _title(root: Root) -> str:
-    return Path(root.process.argv[0]).name
+    return clipped(Path(root.process.argv[0]).name)
 
 
 def _sockets(root: Root, proc: Proc, reasons: dict[str, str]) -> dict[int, Sequence[Socket]]:

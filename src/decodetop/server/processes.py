@@ -12,7 +12,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from decodetop.server.flags import requested_flags, whole
+from decodetop.server.flags import clipped, requested_flags, whole
 from decodetop.server.reading import Engine, Role, ServerProcess
 
 Socket = tuple[str, int]
@@ -183,7 +183,7 @@ def _helper(argv: Sequence[str]) -> bool:
 
 def _child(process: Process) -> ServerProcess:
     title = process.argv[0] if process.argv else ""
-    name = title if "::" in title else PurePath(title).name
+    name = clipped(title if "::" in title else PurePath(title).name)
     spoken = f"{name} {process.argv[1]}" if len(process.argv) > 1 else name
     # VLLM_PROCESS_NAME_PREFIX may put another word before the colons
     usual = f"VLLM::{spoken.partition('::')[2]}"
