@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from decodetop.server.engines.sglang_loads import look_at_loads
 from decodetop.server.flags import TEXT_MAX, requested_flags, whole
 from decodetop.server.log import DecodeLog, start_up
 from decodetop.server.metrics import LINE_MAX, SERIES_MAX, parse
@@ -149,3 +150,10 @@ def test_a_command_of_a_million_words(tmp_path: Path, word: bytes) -> None:
     (process,) = ProcTable(tmp_path).look()
     assert sum(map(len, process.argv)) <= COMMAND_MAX_BYTES and set(process.argv[4:]) <= {word.decode()}
     assert requested_flags("vllm", process.argv)["model"] == "m"
+
+
+@pytest.mark.parametrize("length", [10**400, -1, "9", True, None, 1e300])
+def test_an_absurd_accept_length(length: Any) -> None:
+    load = {"num_running_reqs": 1, "speculative": {"accept_length": length}}
+    gauge = look_at_loads({"loads": [load]}, {}).accept_gauge
+    assert gauge is None or 0 < gauge < 1e18

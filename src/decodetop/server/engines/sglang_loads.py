@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from decodetop.server.engines.adapter import Look, whole_of
+from decodetop.server.metrics import IMPOSSIBLE
 
 
 def look_at_loads(body: Mapping[str, Any], reasons: dict[str, str]) -> Look:
@@ -36,4 +37,4 @@ def _sum_of(loads: list[dict[str, Any]], field: str) -> int | None:
 def _accept_of(load: Mapping[str, Any]) -> float | None:
     told = load.get("speculative")
     length = told.get("accept_length") if isinstance(told, dict) else None
-    return float(length) if isinstance(length, (int, float)) and length > 0 else None
+    return float(length) if isinstance(length, (int, float)) and 0 < length < IMPOSSIBLE else None
