@@ -87,9 +87,12 @@ class Box:
         self.current = ""
         self.stop = asyncio.Event()
         self.broken_way_back = False
+        self.comes_back: bool | None = None
 
     async def clear(self) -> None:
         self.done.append("clear")
+        if self.comes_back is not None:
+            self.up = False
 
     async def start(self, variant: Variant, log: Path) -> None:
         self.current = next(name for name, one in self.experiment.variants.items() if one is variant)
@@ -110,6 +113,7 @@ class Box:
         self.done.append("restore")
         if self.broken_way_back:
             raise RequestError("systemctl restart failed", "look at the journal")
+        self.up = bool(self.comes_back)
         return "back"
 
     async def answers(self) -> bool:
@@ -153,6 +157,16 @@ async def test_the_order_of_things(tmp_path: Path) -> None:
     assert [pair.first for pair in found.pairs] == ["b", "a"]
     text = lines(outcome)
     assert text[-1] == "back" and any(line.startswith("nograph against base: slower in output_tok_s") for line in text)
+
+
+@pytest.mark.parametrize(
+    ("comes_back", "words"),
+    [(True, "back; it answers again after 0 s"), (False, "back; it does NOT answer after 900 s: look at its log")],
+)
+async def test_the_original_server_is_waited_for(tmp_path: Path, comes_back: bool, words: str) -> None:
+    box = Box()
+    box.up, box.comes_back = True, comes_back
+    assert (await box.run(tmp_path)).restored == words
 
 
 @pytest.mark.parametrize(

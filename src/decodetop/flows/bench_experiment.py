@@ -55,6 +55,7 @@ class Experimenter:
         A variant that fails is an attempt with its reason. Raises RequestError when a server is in the way, or when
         the way back fails.
         """
+        answered = await self._answers()
         try:
             await self._stage.clear()
             await self._wait_silent()
@@ -64,6 +65,8 @@ class Experimenter:
                 await self._attempt(number, name, stop)
         finally:
             restored = await asyncio.shield(asyncio.ensure_future(self._restore()))
+        if answered:
+            restored = f"{restored}; {await self._back(stop)}"
         return Outcome(
             attempts=tuple(self.attempts),
             comparisons=compare(self._experiment, self.attempts),
@@ -119,3 +122,15 @@ class Experimenter:
             return await self._stage.restore()
         except DecodetopError as error:
             raise RequestError(f"the original server is NOT back: {error.message}", error.hint) from error
+
+    async def _back(self, stop: asyncio.Event) -> str:
+        """Whether the server that answered before does so again; an operator who stops need not wait for it."""
+        began_ns = self._clock.now_ns()
+        self._told("waiting for the original server to answer")
+        while not await self._answers():
+            if stop.is_set():
+                return "it does not answer yet"
+            if self._clock.now_ns() - began_ns >= self._experiment.healthy_s * SECOND_NS:
+                return f"it does NOT answer after {self._experiment.healthy_s:g} s: look at its log"
+            await self._clock.sleep_until(self._clock.now_ns() + LOOK_NS)
+        return f"it answers again after {(self._clock.now_ns() - began_ns) / SECOND_NS:.0f} s"
