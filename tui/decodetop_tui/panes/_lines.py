@@ -13,6 +13,7 @@ from decodetop.core.state import HISTORY, Lane
 
 _LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
 _RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
+_CELL = [[chr(0x2800 + left + right) if left or right else " " for right in _RIGHT] for left in _LEFT]
 _EIGHTHS = "▁▂▃▄▅▆▇█"
 MOST_CELLS = HISTORY // 2
 WRITTEN_AS_ZERO = 0.005
@@ -29,17 +30,20 @@ class History(NamedTuple):
 
 def braille(values: Sequence[float | None], top: float) -> str:
     """Two values a cell, four dots high: unknown is empty, zero (what is written so) one dot, more two to four."""
-    levels = [_level(value, top) for value in values]
-    pairs = zip(levels[::2], levels[1::2], strict=True)
-    return "".join(chr(0x2800 + _LEFT[left] + _RIGHT[right]) if left or right else " " for left, right in pairs)
+    return _dots([value if words.known(value) else None for value in values], top)
 
 
-def _level(value: float | None, top: float) -> int:
-    if not words.known(value):
-        return 0
-    if top <= 0 or not words.known(top) or value < top * WRITTEN_AS_ZERO:
-        return 1
-    return 4 if value >= top else 2 + int(3 * (value / top) - 1e-9)
+def _dots(values: Sequence[float | None], top: float) -> str:
+    """`braille` of values that are known or None. One pass without calls: lines of minutes move on each second."""
+    if top <= 0 or not words.known(top):
+        levels = [0 if value is None else 1 for value in values]
+    else:
+        zero = top * WRITTEN_AS_ZERO
+        levels = [
+            0 if value is None else 4 if value >= top else 1 if value < zero else 2 + int(3 * (value / top) - 1e-9)
+            for value in values
+        ]
+    return "".join([_CELL[left][right] for left, right in zip(levels[::2], levels[1::2], strict=True)])
 
 
 def history(
@@ -66,7 +70,7 @@ def history(
             slots[at] = seen if words.known(seen) else None
     _carry(slots, present, now_ns // step_ns - first)
     high = max((slot for slot in slots if slot is not None), default=None)
-    text = braille(slots, top if top is not None else (high or 1.0))
+    text = _dots(slots, top if top is not None else (high or 1.0))
     return History(text, room * 2 * step_ns // SECOND_NS, high)
 
 
@@ -84,8 +88,8 @@ def _step_ns(lane: Lane) -> int:
 
 def _carry(slots: list[float | None], present: set[int], last: int) -> None:
     """A sample that came a moment late leaves its slot empty and shares the next: no hole for that."""
-    for at in range(1, min(len(slots), last + 1)):
-        if at not in present and at - 1 in present:
+    for at in set(range(1, min(len(slots), last + 1))) - present:
+        if at - 1 in present:
             slots[at] = slots[at - 1]
 
 
