@@ -65,27 +65,30 @@ def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     argv = [program, "-m", str(folder / "tiny.gguf"), "--host", "127.0.0.1", "--port", str(port), "--metrics"]
     argv += ["--parallel", str(SLOTS), "-c", "4096", "--threads", "1", "--no-warmup", "--slots"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        reader = threading.Thread(target=read, args=(process, log, said))
+        reader.start()
         try:
             url = f"http://127.0.0.1:{port}"
-            until_it_answers(process, url, log)
+            until_it_answers(said, url, log)
             yield Engine(url, log)
         finally:
             process.terminate()
+            reader.join()
 
 
-def until_it_answers(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Asks after each line it says, the last of which comes when it is ready; `log` gets them, these and all later."""
-    said: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+def read(process: subprocess.Popen[bytes], log: Path, said: queue.SimpleQueue[bytes]) -> None:
+    """Until its output ends: each line into `log` and `said`, at last an empty one."""
+    assert process.stdout is not None
+    with log.open("wb", buffering=0) as sink:
+        for line in process.stdout:
+            sink.write(line)
+            said.put(line)
+    said.put(b"")
 
-    def read() -> None:
-        assert process.stdout is not None
-        with log.open("wb", buffering=0) as sink:
-            for line in process.stdout:
-                sink.write(line)
-                said.put(line)
-        said.put(b"")
 
-    threading.Thread(target=read, daemon=True).start()
+def until_it_answers(said: queue.SimpleQueue[bytes], url: str, log: Path) -> None:
+    """Asks after each line it says, the last of which comes when it is ready."""
     while said.get(timeout=START_S):
         if _answers(url):
             return
