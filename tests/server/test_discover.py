@@ -107,8 +107,10 @@ def test_a_server_with_a_certificate_and_one_of_a_further_node() -> None:
 
 def test_only_the_visible_devices_are_kept_of_an_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    program = [sys.executable, "-c", "print(flush=True); input()"]
+    child = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
+        assert child.stdout is not None and child.stdout.readline(), "its environment is in place before it speaks"
         assert Proc().visible_devices(child.pid) == "2"
     finally:
         child.communicate(b"\n")
