@@ -132,7 +132,9 @@ def _over_gpus(run: Run, field: str) -> float | None:
 
 
 def _differ(before: float | None, after: float | None, share: float) -> bool:
-    return bool(before and after) and abs(after / before - 1) > share  # type: ignore[operator]
+    if not before or not after:
+        return False
+    return abs(after / before - 1) > share
 
 
 def _ratio(a: Run, b: Run, metric: Metric) -> float | None:
