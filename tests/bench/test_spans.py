@@ -105,6 +105,16 @@ def test_foreign_processes() -> None:
     assert of(500, 501) == ()  # pids of another namespace: nothing can be said
 
 
+@pytest.mark.parametrize(("engine", "itl_ms"), [("vllm", 1.25), ("sglang", 5.0)])
+def test_a_gap_of_several_drafted_tokens_is_shared_by_them_where_the_engine_counts_steps(
+    engine: str, itl_ms: float
+) -> None:
+    before = Counters(generated_tokens=0.0, ttft_count=0.0, itl_sum_s=0.0, itl_count=0.0, spec_drafts=0.0)
+    after = Counters(generated_tokens=1024.0, ttft_count=8.0, itl_sum_s=1.27, itl_count=254.0, spec_drafts=254.0)
+    span = server_span(server(counters=before, engine=engine), server(counters=after, engine=engine))
+    assert span is not None and span.itl_mean_ms == pytest.approx(itl_ms)
+
+
 def test_server_counters() -> None:
     before = Counters(
         generated_tokens=100.0, requests=3.0, ttft_sum_s=1.0, ttft_count=3.0, itl_sum_s=2.0, itl_count=97.0
