@@ -90,7 +90,8 @@ def rank_bars(ranks: tuple[RankSteps, ...], mode: str, width: int) -> list[tuple
     longest = max(totals, default=0.0)
     lines = []
     for rank, total in zip(ranks, totals, strict=True):
-        size = round(room * total / longest) if longest > 0 else room
+        share = total / longest if longest > 0 else 1.0
+        size = round(room * share) if words.known(share) else room
         line = [INDENT, Span(rank_label(f"rank {rank.rank}", len(ranks)), "dim")]
         line += bar(parts_of(rank, mode), size) if believable(rank) else [Span("totals only", "warn")]
         line += [Span(" " * (room - size + 1)), Span(jitter(rank, _jitter_room(width)), "dim")]
