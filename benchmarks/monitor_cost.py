@@ -54,6 +54,7 @@ Floor().run()
 """What the framework costs with next to nothing on the screen."""
 ZOOMED = b"SM occupancy"
 """Words that only the zoomed GPU pane has."""
+LINKS = b"NVLink up"
 HISTORY = b"else busy, of 100"
 BTOP_SETTINGS = "update_ms = 1000\n"
 
@@ -161,6 +162,7 @@ def cases(endpoint: str, peers: Sequence[tuple[str, str | None]], more: Sequence
         Case("decodetop: dashboard, server scraped", scraping),
         Case("decodetop: gpu pane zoomed, server scraped", scraping, keys="1", shows=ZOOMED),
         Case("decodetop: gpu pane zoomed", ours, keys="1", shows=ZOOMED),
+        Case("decodetop: gpu pane zoomed, links, without history lines", ours, keys="1v", shows=LINKS),
         Case("decodetop: gpu pane zoomed, a history line each", ours, keys="1vvv", shows=HISTORY),
         Case("floor: a bare Textual app, one line a second", [sys.executable, "-c", FLOOR]),
     ]

@@ -119,5 +119,6 @@ class Terminal:
     def wait(self) -> int:
         """Read until the program is gone; its exit code."""
         while not self._ended:
-            self.read(PATIENCE_S)
+            some = self.read(PATIENCE_S)
+            assert some or self._ended, "it does not end; the screen:\n" + "\n".join(self.screen.display)
         return self.process.wait(PATIENCE_S)

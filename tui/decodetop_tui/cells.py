@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -40,12 +41,16 @@ def raster(line: Line, width: int) -> Cells:
     return tuple(cells)
 
 
+_cell = lru_cache(maxsize=4096)(Cell)
+"""A cell that was seen before is found quicker than made, and quicker compared."""
+
+
 @lru_cache(maxsize=4096)
 def _plain(text: str, style: str) -> Cells | None:
     """Of a text whose characters take one cell each, None of any other. Most spans of a second are those of the second
     before."""
     one_each = text.isprintable() and (text.isascii() or all(get_character_cell_size(char) == 1 for char in text))
-    return tuple([Cell(char, style) for char in text]) if one_each else None
+    return tuple(map(_cell, text, itertools.repeat(style))) if one_each else None
 
 
 def _add(cells: list[Cell], text: str, style: str, width: int) -> None:
@@ -69,8 +74,12 @@ def changed(old: Cells, new: Cells) -> tuple[int, int] | None:
     """First column that differs and one after the last; None where nothing does."""
     if len(old) != len(new):
         return 0, max(len(old), len(new))
-    differing = [at for at, (before, after) in enumerate(zip(old, new, strict=True)) if before != after]
-    return (differing[0], differing[-1] + 1) if differing else None
+    differs = list(map(operator.ne, old, new))
+    if True not in differs:
+        return None
+    first = differs.index(True)
+    differs.reverse()
+    return first, len(differs) - differs.index(True)
 
 
 def spans(cells: Cells) -> list[Span]:

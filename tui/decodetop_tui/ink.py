@@ -20,6 +20,8 @@ from decodetop_tui.cells import Cells
 from decodetop_tui.painted import Styles
 from decodetop_tui.thrift import Cell
 
+MOST_CODED = 1 << 14
+
 
 class Sparing(Protocol):
     """What is needed of `terminal.Terminal`."""
@@ -39,6 +41,8 @@ class Ink:
         self._driver = driver
         self._styles = styles
         self._codes: dict[str, str] = {}
+        self._coded: dict[tuple[str, str], Cell] = {}
+        """Cells by text and role: a table is quicker than a cell made anew."""
         self._changes: list[tuple[int, int, Sequence[Cell]]] = []
 
     def begin(self, *, still: bool) -> None:
@@ -47,10 +51,12 @@ class Ink:
 
     def put(self, widget: Widget, x: int, y: int, cells: Cells) -> None:
         """`cells` of a widget from column `x` and line `y` of the screen on."""
-        codes = self._codes
-        for role in {role for _, role in cells}.difference(codes):
-            codes[role] = self._code(role, widget)
-        self._changes.append((x, y, [Cell(text, codes[role]) for text, role in cells]))
+        try:
+            coded = list(map(self._coded.__getitem__, cells))
+        except KeyError:
+            self._learn(cells, widget)
+            coded = list(map(self._coded.__getitem__, cells))
+        self._changes.append((x, y, coded))
 
     def flush(self) -> None:
         if self._changes:
@@ -60,6 +66,15 @@ class Ink:
     def forget(self) -> None:
         """Another theme is in use."""
         self._codes.clear()
+        self._coded.clear()
+
+    def _learn(self, cells: Cells, widget: Widget) -> None:
+        if len(self._coded) > MOST_CODED:
+            self._coded.clear()
+        for text, role in set(cells):
+            if role not in self._codes:
+                self._codes[role] = self._code(role, widget)
+            self._coded[text, role] = Cell(text, self._codes[role])
 
     def _code(self, role: str, widget: Widget) -> str:
         """What Textual would send for a role."""

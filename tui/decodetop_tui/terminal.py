@@ -40,8 +40,6 @@ _RESTORE = (
 
 QUIET_S = 0.1
 """So long nothing must come before a lone Esc is the key."""
-RESTING_S = 0.3
-"""How often it is looked whether to end, once nothing typed waits for its rest: each look costs."""
 
 QUEUE_MOST = 256
 """Messages the app may have before it: more is left in the line, however much is typed or pasted."""
@@ -63,11 +61,19 @@ class Terminal(LinuxDriver):
     _doubt = 0
     _sent: Future[bool] | None = None
     _away = False
+    _pipe: list[int]
+    """To wake the thread that reads: its end of it, and ours."""
     _spelling: Spelling | None = None
 
     def __init__(self, app: App[Any], **more: Any) -> None:
         super().__init__(app, **more)
         self._spelling = spelling(os.environ, getattr(self._file, "encoding", None) or "ascii")
+        self._pipe = []
+
+    def close(self) -> None:
+        super().close()
+        while self._pipe:
+            os.close(self._pipe.pop())
 
     def write(self, data: str) -> None:
         self._watch_size()
@@ -96,18 +102,26 @@ class Terminal(LinuxDriver):
         super().write(text if self._spelling is None else self._spelling(text))
 
     def run_input_thread(self) -> None:
-        """Read until told to end; with the terminal gone there is nothing more to read."""
-        keyboard, wait_s = Keyboard(mouse=self._mouse), QUIET_S
+        """Read until told to end or the terminal is gone; it sleeps in between, since each look costs."""
+        keyboard, wait_s, told = Keyboard(mouse=self._mouse), None, self._pipe[0]
         while not self.exit_event.is_set():
             try:
-                ready = select.select([self.fileno], [], [], wait_s)[0]
-                data = os.read(self.fileno, 1 << 12) if ready else b""
+                ready = select.select([self.fileno, told], [], [], wait_s)[0]
+                data = os.read(self.fileno, 1 << 12) if self.fileno in ready else b""
             except OSError:
                 return
-            if ready and not data:
+            if self.fileno in ready and not data:
                 return
             self._hand_on(keyboard.feed(data) if data else keyboard.quiet())
-            wait_s = QUIET_S if data else RESTING_S
+            wait_s = QUIET_S if data else None
+
+    def disable_input(self) -> None:
+        if not self._pipe:
+            return  # nobody reads
+        told, tell = self._pipe
+        os.write(tell, b".")
+        super().disable_input()
+        os.read(told, 1)
 
     def _hand_on(self, found: Iterable[Message]) -> None:
         """Give the app what was typed, no faster than it takes it."""
@@ -129,6 +143,7 @@ class Terminal(LinuxDriver):
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(self.fileno, termios.TCSANOW, self.before)  # which is what Textual restores
         type(self).before = None
+        self._pipe = self._pipe or list(os.pipe())
         super().start_application_mode()  # type: ignore[no-untyped-call]
         # in the background it may not, and is asked again when it is brought to the front
         self._away = self._key_thread is None or not self._key_thread.is_alive()

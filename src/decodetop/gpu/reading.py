@@ -182,13 +182,16 @@ def energy_over(history: Iterable[Past], index: int) -> Energy | None:
 
     None until it moved twice, and where it went back (the driver was loaded anew).
     """
-    seen = [(past.t_ns, gpu.energy_j) for past in history if (gpu := gpu_of(past.reading, index)) is not None]
-    known = [(t_ns, joules) for t_ns, joules in seen if joules is not None]
-    moved = [after for before, after in pairwise(known) if after[1] != before[1]]
-    if len(moved) < 2:
+    known = [
+        (past.t_ns, gpu.energy_j)
+        for past in history
+        if (gpu := gpu_of(past.reading, index)) is not None and gpu.energy_j is not None
+    ]
+    first = next((after for before, after in pairwise(known) if after[1] != before[1]), None)
+    last = next((after for after, before in pairwise(reversed(known)) if after[1] != before[1]), None)
+    if first is None or last is None or last[0] == first[0] or last[1] <= first[1]:
         return None
-    (began_ns, first), (ended_ns, last) = moved[0], moved[-1]
-    return Energy(last - first, (ended_ns - began_ns) / 1e9) if last > first else None
+    return Energy(last[1] - first[1], (last[0] - first[0]) / 1e9)
 
 
 def gpu_of(reading: object, index: int) -> Gpu | None:

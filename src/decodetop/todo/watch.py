@@ -8,9 +8,9 @@ from pathlib import Path
 from watchfiles import awatch
 
 DEBOUNCE_MS = 100
-STEP_MS = 100
-"""Also how long the watcher needs to notice that it is cancelled. It wakes so often: 40 times a second were 5 % of what
-watching the box cost."""
+STEP_MS = 300
+"""Also how long the watcher needs to notice that it is cancelled. It wakes so often: ten times a second were 5 % of
+what watching the box cost."""
 
 
 async def watch_folder(folder: Path, names: frozenset[str]) -> AsyncIterator[None]:

@@ -47,6 +47,8 @@ def clip_middle(text: str, room: int) -> str:
 
 def pad(text: str, room: int, align: str = "<") -> str:
     """Exactly `room` cells; `align` is <, > or ^."""
+    if text.isascii() and len(text) <= room:
+        return f"{text:{align}{room}}"
     text = clip(text, room)
     free = room - cells(text)
     left = {"<": 0, ">": free, "^": free // 2}[align]
@@ -77,9 +79,12 @@ def fit(spans: Iterable[Span], room: int) -> Line:
 def _plain(spans: Line, room: int) -> bool:
     """Nothing to clean or to cut: most lines, and the quick way for them."""
     for text, _ in spans:
-        if not text or not text.isascii() or not text.isprintable():
+        if text.isascii() and text.isprintable() and text:
+            room -= len(text)
+        elif not text or clean(text) is not text:
             return False
-        room -= len(text)
+        else:
+            room -= cell_len(text)
     return room >= 0
 
 

@@ -19,8 +19,8 @@ from decodetop_tui.panes._page import INDENT, Page
 from decodetop_tui.panes._table import Pair, columns, pair
 
 
-def details(page: Page, state: State, reading: GpuReading, gpu: Gpu) -> None:
-    """All that is known of the GPU under the cursor."""
+def details(page: Page, state: State, reading: GpuReading, gpu: Gpu, *, history: bool) -> None:
+    """All that is known of the GPU under the cursor; with `history`, its last minutes too."""
     name = f"  {gpu.name}" if gpu.name else ""
     page.heading(f"gpu {gpu.index}", Span(name), Span(f"  {gpu.pci_bus_id or ''}  {gpu.uuid or ''}", "dim"))
     wrong = text.state(gpu, state.now_ns)
@@ -31,7 +31,8 @@ def details(page: Page, state: State, reading: GpuReading, gpu: Gpu) -> None:
     page.extend(columns([_load(state, gpu), _memory_and_links(gpu), _health(gpu)], page.width))
     page.add(INDENT, Span("clocks held by  ", "dim"), Span(text.limited_words(gpu, state.now_ns)))
     page.add(INDENT, *_kv(state, reading, gpu))
-    page.extend(detail_lines(state, gpu, page.width))
+    if history:
+        page.extend(detail_lines(state, gpu, page.width))
     for note in (text.pcie_note(gpu), text.persistence_note(gpu)):
         if note is not None:
             page.add(INDENT, Span(note, "dim"))

@@ -56,19 +56,20 @@ def history(
     """
     room = max(0, min(room, MOST_CELLS))
     step_ns = _step_ns(lane)
-    last_cell = now_ns // step_ns // 2
-    first = (last_cell - room + 1) * 2
-    slots: list[float | None] = [None] * (room * 2)
-    present: set[int] = set()
+    now = now_ns // step_ns
+    first = (now // 2 - room + 1) * 2
+    count = room * 2
+    seen: dict[int, float | None] = {}
     for past in reversed(lane.history):
         at = past.t_ns // step_ns - first
         if at < 0:
             break
-        if at < len(slots) and at not in present:
-            present.add(at)
-            seen = value(past.reading)
-            slots[at] = seen if words.known(seen) else None
-    _carry(slots, present, now_ns // step_ns - first)
+        if at < count and at not in seen:
+            figure = value(past.reading)
+            seen[at] = figure if words.known(figure) else None
+    # a sample that came a moment late leaves its slot empty and shares the next: no hole for that
+    late = {at: seen[at - 1] for at in range(1, min(count, now - first + 1)) if at not in seen and at - 1 in seen}
+    slots = [seen.get(at, late.get(at)) for at in range(count)] if late else list(map(seen.get, range(count)))
     high = max((slot for slot in slots if slot is not None), default=None)
     text = _dots(slots, top if top is not None else (high or 1.0))
     return History(text, room * 2 * step_ns // SECOND_NS, high)
@@ -84,13 +85,6 @@ def _step_ns(lane: Lane) -> int:
     times = [past.t_ns for past in lane.history[-8:]]
     gaps = sorted(later - earlier for earlier, later in pairwise(times))
     return max(1, round(gaps[len(gaps) // 2] / SECOND_NS)) * SECOND_NS if gaps else SECOND_NS
-
-
-def _carry(slots: list[float | None], present: set[int], last: int) -> None:
-    """A sample that came a moment late leaves its slot empty and shares the next: no hole for that."""
-    for at in set(range(1, min(len(slots), last + 1))) - present:
-        if at - 1 in present:
-            slots[at] = slots[at - 1]
 
 
 def ticks(values: Sequence[float], low: float, high: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from decodetop_tui.paint import Span
@@ -126,7 +127,7 @@ def grid(items: Sequence[Pair], width: int, least: int = 34) -> list[list[Span]]
     for row in range(rows):
         line = [Span(" " * INDENT)]
         for item in items[row::rows]:
-            line += boxed(spans_of(item._replace(label=pad(item.label, label))), size)
+            line += _boxed_pair(item._replace(label=pad(item.label, label)), 0, size)
         lines.append(line)
     return lines
 
@@ -158,9 +159,15 @@ def columns(sections: Sequence[Sequence[Pair]], width: int, least: int = 36) -> 
     for row in range(max((len(section) for section in sections), default=0)):
         line = [Span(" " * INDENT)]
         for section, label in zip(sections, labels, strict=True):
-            line += boxed(spans_of(section[row], label) if row < len(section) else [], size)
+            line += _boxed_pair(section[row], label, size) if row < len(section) else boxed([], size)
         lines.append(line)
     return lines
+
+
+@lru_cache(maxsize=1024)
+def _boxed_pair(item: Pair, label: int, room: int) -> tuple[Span, ...]:
+    """Of a second's pairs most are those of the second before."""
+    return tuple(boxed(spans_of(item, label), room))
 
 
 def boxed(spans: Sequence[Span], room: int) -> list[Span]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from decodetop.core import words
 from decodetop.core.state import State
 from decodetop.findings.owners import gpus_of
@@ -20,6 +22,8 @@ KEY = "1"
 SOURCES: tuple[str, ...] = ("gpu", "server")
 MODES: tuple[str, ...] = ("load", "links", "health", "history")
 FILTER: Filter | None = None
+_WITH_HISTORY = ("load", "history")
+"""The views whose figures the past of the GPU under the cursor belongs to."""
 
 FEW = 4
 """Up to so many GPUs get a history line of their own."""
@@ -124,7 +128,8 @@ def draw(state: State, view: View) -> Picture:
     head = _rows(page, state, reading, view)
     chosen = next((gpu for gpu in reading.gpus if view.cursor == f"gpu:{gpu.index}"), reading.gpus[0])
     if view.zoomed:
-        _gpuzoom.details(page, state, reading, chosen)
+        history = MODES[view.mode % len(MODES)] in _WITH_HISTORY
+        _gpuzoom.details(page, state, reading, chosen, history=history)
     return page.picture(note_of(state, "gpu", view.width, *_note(reading, chosen, view), paced=True), head)
 
 
@@ -182,13 +187,16 @@ def _row(table: Table, state: State, gpu: Gpu, foreign: bool) -> list[Span]:
     wrong = text.state(gpu, state.now_ns)
     if wrong is not None:  # words instead of figures that are no longer true; zoomed, the last good ones stand below
         return [Span(f"  {gpu.index:>2}  "), Span(wrong, "bad")]
-    cells = _cells(gpu)
-    if foreign:
-        cells = {id: Span(cell.text, "dim") for id, cell in cells.items()}
-    if "past" in table:
-        cells["past"] = Span(past(state, gpu, work(gpu), table.size("past"))[0], "dim" if foreign else "")
-    cells["limits"] = _limits(gpu, foreign, table.size("limits"))
-    return table.row(dict(cells))
+    cells: dict[str, Span | str] = {}
+    for column in table.columns:
+        if column.id == "past":
+            figure = Span(past(state, gpu, work(gpu), table.size("past"))[0])
+        elif column.id == "limits":
+            figure = _limits(gpu, foreign, table.size("limits"))
+        else:
+            figure = _figure(gpu, column.id)
+        cells[column.id] = Span(figure.text, "dim") if foreign and column.id != "limits" else figure
+    return table.row(cells)
 
 
 def _limits(gpu: Gpu, foreign: bool, room: int) -> Span:
@@ -205,43 +213,47 @@ def _limits(gpu: Gpu, foreign: bool, room: int) -> Span:
     return Span(said, _SEVERITY[worst])
 
 
-def _cells(gpu: Gpu) -> dict[str, Span]:
-    """Every figure of every mode, by column."""
-    loud_dram = gpu.dram_bandwidth_percent is not None
-    gib, plain = words.gib, words.number_plain
-    figures = {
-        "index": str(gpu.index),
-        "sm": text.sm_clock(gpu),
-        "mem": text.mem_clock(gpu),
-        "used": gib(gpu.memory_used_bytes),
-        "free": gib(gpu.memory_free_bytes),
-        "sm_active": words.percent(gpu.sm_active_percent),
-        "tensor": words.percent(gpu.tensor_active_percent),
-        "power": words.now_of_max(gpu.power_w, gpu.power_limit_w),
-        "temperature": plain(gpu.temperature_c),
-        "pcie_words": text.pcie(gpu),
-        "pcie_rx": words.bytes_per_s(gpu.pcie_rx_bytes_s),
-        "pcie_tx": words.bytes_per_s(gpu.pcie_tx_bytes_s),
-        "replays": plain(gpu.pcie_replays),
-        "nvlink": words.now_of_max(gpu.nvlink_links_active, gpu.nvlink_links),
-        "nvlink_rx": words.bytes_per_s(gpu.nvlink_rx_bytes_s),
-        "nvlink_tx": words.bytes_per_s(gpu.nvlink_tx_bytes_s),
-        "numa": plain(gpu.numa_node),
-        "bus": gpu.pci_bus_id or words.UNKNOWN,
-        "pstate": words.UNKNOWN if gpu.performance_state is None else f"P{gpu.performance_state}",
-        "memory_temperature": plain(gpu.memory_temperature_c),
-        "fan": plain(gpu.fan_percent),
-        "remapped": plain(gpu.rows_remapped),
-        "energy": words.UNKNOWN if gpu.energy_j is None else f"{gpu.energy_j / 3.6e6:,.2f}",
-        "persistence": text.on_off(gpu.persistence_mode),
-        "mig": text.on_off(gpu.mig_enabled),
-    }
-    cells = {id: Span(figure) for id, figure in figures.items()}
-    cells["dram"] = Span(words.percent(gpu.dram_bandwidth_percent), "loud" if loud_dram else "")
-    cells["busy"] = Span(words.percent(gpu.utilization_percent), "" if loud_dram else "loud")
-    cells["pcie"] = Span(_pcie(gpu), _SEVERITY[text.pcie_severity(gpu)].replace("dim", ""))
-    cells["ecc"] = Span(plain(gpu.ecc_uncorrected), "bad" if gpu.ecc_uncorrected else "")
-    return cells
+def _figure(gpu: Gpu, id: str) -> Span:
+    """What stands in a column that needs no room to be known."""
+    if id in ("dram", "busy"):
+        # the one number that matters first, or the next best where the chip does not tell it
+        loud = (id == "dram") == (gpu.dram_bandwidth_percent is not None)
+        value = gpu.dram_bandwidth_percent if id == "dram" else gpu.utilization_percent
+        return Span(words.percent(value), "loud" if loud else "")
+    if id == "pcie":
+        return Span(_pcie(gpu), _SEVERITY[text.pcie_severity(gpu)].replace("dim", ""))
+    if id == "ecc":
+        return Span(words.number_plain(gpu.ecc_uncorrected), "bad" if gpu.ecc_uncorrected else "")
+    return Span(_FIGURES[id](gpu))
+
+
+_FIGURES: dict[str, Callable[[Gpu], str]] = {
+    "index": lambda gpu: str(gpu.index),
+    "sm": text.sm_clock,
+    "mem": text.mem_clock,
+    "used": lambda gpu: words.gib(gpu.memory_used_bytes),
+    "free": lambda gpu: words.gib(gpu.memory_free_bytes),
+    "sm_active": lambda gpu: words.percent(gpu.sm_active_percent),
+    "tensor": lambda gpu: words.percent(gpu.tensor_active_percent),
+    "power": lambda gpu: words.now_of_max(gpu.power_w, gpu.power_limit_w),
+    "temperature": lambda gpu: words.number_plain(gpu.temperature_c),
+    "pcie_words": text.pcie,
+    "pcie_rx": lambda gpu: words.bytes_per_s(gpu.pcie_rx_bytes_s),
+    "pcie_tx": lambda gpu: words.bytes_per_s(gpu.pcie_tx_bytes_s),
+    "replays": lambda gpu: words.number_plain(gpu.pcie_replays),
+    "nvlink": lambda gpu: words.now_of_max(gpu.nvlink_links_active, gpu.nvlink_links),
+    "nvlink_rx": lambda gpu: words.bytes_per_s(gpu.nvlink_rx_bytes_s),
+    "nvlink_tx": lambda gpu: words.bytes_per_s(gpu.nvlink_tx_bytes_s),
+    "numa": lambda gpu: words.number_plain(gpu.numa_node),
+    "bus": lambda gpu: gpu.pci_bus_id or words.UNKNOWN,
+    "pstate": lambda gpu: words.UNKNOWN if gpu.performance_state is None else f"P{gpu.performance_state}",
+    "memory_temperature": lambda gpu: words.number_plain(gpu.memory_temperature_c),
+    "fan": lambda gpu: words.number_plain(gpu.fan_percent),
+    "remapped": lambda gpu: words.number_plain(gpu.rows_remapped),
+    "energy": lambda gpu: words.UNKNOWN if gpu.energy_j is None else f"{gpu.energy_j / 3.6e6:,.2f}",
+    "persistence": lambda gpu: text.on_off(gpu.persistence_mode),
+    "mig": lambda gpu: text.on_off(gpu.mig_enabled),
+}
 
 
 def _pcie(gpu: Gpu) -> str:
