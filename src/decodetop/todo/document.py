@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, TypeGuard, TypeVar
 
 import msgspec
@@ -46,8 +47,8 @@ class ShapeError(ValueError):
     """JSON, but no list of items."""
 
 
-class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """`fields` is the top level without `todos`. Treated as immutable, items included."""
+class Document(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """`fields` is the top level without `todos`. Treated as immutable, items included: what is found out is kept."""
 
     fields: dict[str, Any] = {}
     items: tuple[Item, ...] = ()
@@ -62,19 +63,36 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
         title = self.fields.get("title")
         return title if _is_text(title) else None
 
-    @property
+    @cached_property
     def next_id(self) -> int:
         """The number of the next own id; ids are never used again, so it is kept in the file."""
         kept = self.fields.get("next_id")
         floor = kept if isinstance(kept, int) and not isinstance(kept, bool) else 1
         return max([floor, *(number + 1 for number in map(_own_number, self.ids))])
 
-    @property
+    @cached_property
     def ids(self) -> tuple[str, ...]:
         return tuple(item["id"] for item in self.items)
 
+    @cached_property
+    def by_id(self) -> Mapping[str, Item]:
+        """The first of each id, in order."""
+        found: dict[str, Item] = {}
+        for item in self.items:
+            found.setdefault(item["id"], item)
+        return found
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The items' contents, folded. Items need no ids for it."""
+        return tuple(fold_content(item["content"]) for item in self.items)
+
+    @cached_property
+    def words_by_id(self) -> Mapping[str, str]:
+        return dict(zip(self.ids, self.words, strict=True))
+
     def get(self, id: str) -> Item | None:
-        return next((item for item in self.items if item["id"] == id), None)
+        return self.by_id.get(id)
 
 
 def status_of(text: str) -> str:
@@ -170,15 +188,23 @@ def with_ids(document: Document) -> Document:
     return Document(fields=document.fields, items=tuple(items))
 
 
-def bytes_of(document: Document) -> bytes:
-    """The file's bytes: UTF-8, indented, one trailing newline, the schema number first."""
+def json_of(document: Document) -> dict[str, Any]:
+    """What the file holds, the schema number first."""
     known = {"schema": SCHEMA, "next_id": document.next_id}
     rest = {name: value for name, value in document.fields.items() if name not in known}
-    whole = {**known, **rest, "todos": list(document.items)}
-    text = json.dumps(whole, indent=2, ensure_ascii=False)
+    return {**known, **rest, "todos": list(document.items)}
+
+
+def bytes_of(document: Document) -> bytes:
+    """The file's bytes: UTF-8, indented, one trailing newline."""
+    whole = json_of(document)
     try:
-        return text.encode() + b"\n"
+        text = json.dumps(whole, ensure_ascii=False).encode()
     except UnicodeEncodeError:  # a lone surrogate came in as an escape: it goes out as one
+        text = json.dumps(whole).encode()
+    try:
+        return msgspec.json.format(text, indent=2) + b"\n"
+    except msgspec.DecodeError:  # NaN, which the standard library reads and writes
         return json.dumps(whole, indent=2).encode() + b"\n"
 
 
@@ -218,7 +244,14 @@ def parents_of(items: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
 
 def same(one: Any, other: Any) -> bool:
     """Equal as JSON: unlike `==`, 1, 1.0 and true differ."""
-    return one is other or (one == other and canonical(one) == canonical(other))
+    if one is other:
+        return True
+    if one != other:
+        return False
+    try:
+        return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return canonical(one) == canonical(other)
 
 
 def canonical(value: Any) -> str:

@@ -23,7 +23,7 @@ def merge3(base: Document, ours: Document, theirs: Document, *, note_conflicts: 
     theirs is kept in the item's `conflicts`. A new item of ours whose id theirs gave to another item is renamed.
     """
     ours = _renamed(base, ours, theirs)
-    old, mine, other = ({item["id"]: item for item in side.items} for side in (base, ours, theirs))
+    old, mine, other = base.by_id, ours.by_id, theirs.by_id
     merged: dict[str, Item] = {}
     for id in {**mine, **other}:
         before, here, there = old.get(id), mine.get(id), other.get(id)
@@ -34,7 +34,7 @@ def merge3(base: Document, ours: Document, theirs: Document, *, note_conflicts: 
             assert kept is not None
             merged[id] = kept
     order = _order(base.ids, ours.ids, theirs.ids, merged)
-    fields = _item(base.fields, ours.fields, theirs.fields, False)
+    fields = dict(_item(base.fields, ours.fields, theirs.fields, False))
     if len({base.next_id, ours.next_id, theirs.next_id}) > 1 or "next_id" in fields:
         fields["next_id"] = max(ours.next_id, theirs.next_id, base.next_id)
     return Document(fields=fields, items=tuple(merged[id] for id in order))
@@ -45,14 +45,17 @@ def heal(theirs: Document, base: Document, newest: Document | None = None) -> Do
     with its own fields only, or without ids, means the items it names by content, and has not taken the other fields
     away. Words that only the newest version knows name its item.
     """
-    known = {item["id"]: item for item in (*(newest.items if newest else ()), *base.items)}
-    next_id = max(base.next_id, newest.next_id if newest else 0)
-    named = _identified(theirs, known, next_id)
+    newest = newest or Document()
+    known = {**newest.by_id, **base.by_id}
+    named = _identified(theirs, {**newest.words_by_id, **base.words_by_id}, max(base.next_id, newest.next_id))
     items = []
     for item, read in zip(named.items, theirs.items, strict=True):
         twin = known.get(item["id"])
         foreign = "id" not in read or read.keys() <= TODOWRITE_FIELDS
-        items.append({**twin, **item} if foreign and twin is not None and similar(twin, item) else item)
+        if foreign and twin is not None and similar(twin, item):
+            whole = {**twin, **item}
+            item = twin if same(twin, whole) else whole
+        items.append(item)
     fields = theirs.fields if "schema" in theirs.fields else {**base.fields, **theirs.fields}
     return Document(fields=fields, items=tuple(items))
 
@@ -74,8 +77,10 @@ def likely_base(theirs: Document, versions: Sequence[Document]) -> Document:
         read = heal(theirs, version)
         later = _UNKNOWN if numbered is not None and numbered != version.next_id else 0
         distance = _distance(read, version) + later
-        if set(read.ids) & set(version.ids) and (least is None or distance < least):
+        if (least is None or distance < least) and not version.by_id.keys().isdisjoint(read.ids):
             nearest, least = version, distance
+            if least == 0:
+                break
     return nearest
 
 
@@ -90,7 +95,8 @@ def caught_up(now: Document, versions: Sequence[Document], last: Document | None
 
 def similar(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two contents under one id are one item, edited: agents begin each new plan with id 1 again."""
-    return _alike(fold_content(one["content"]), fold_content(other["content"]))
+    same_words: bool = one["content"] == other["content"]
+    return same_words or _alike(fold_content(one["content"]), fold_content(other["content"]))
 
 
 @lru_cache(maxsize=1024)
@@ -108,7 +114,7 @@ def _alike(one: str, other: str) -> bool:
 
 def _distance(theirs: Document, version: Document) -> int:
     """How far `theirs` is from `version`, in fields: what it holds that the version did not know weighs most."""
-    left = {item["id"]: item for item in version.items}
+    left = dict(version.by_id)
     unknown = 0
     differing = 0
     for item in theirs.items:
@@ -120,15 +126,16 @@ def _distance(theirs: Document, version: Document) -> int:
     return differing + _DROPPED * len(left) + _UNKNOWN * unknown
 
 
-def _identified(theirs: Document, known: Mapping[str, Item], next_id: int) -> Document:
+def _identified(theirs: Document, known: Mapping[str, str], next_id: int) -> Document:
+    """`known` = the words of the items that there are, by id."""
     free: dict[str, list[str]] = {}
     taken = {item["id"] for item in theirs.items if "id" in item}
-    for id, item in known.items():
+    for id, words in known.items():
         if id not in taken:
-            free.setdefault(fold_content(item["content"]), []).append(id)
+            free.setdefault(words, []).append(id)
     items: list[Item] = []
-    for item in theirs.items:
-        same_words = free.get(fold_content(item["content"]))
+    for item, words in zip(theirs.items, theirs.words, strict=True):
+        same_words = free.get(words)
         items.append({"id": same_words.pop(0), **item} if "id" not in item and same_words else item)
     next_id = max(next_id, Document(items=tuple(item for item in items if "id" in item)).next_id)
     named = with_ids(Document(fields={**theirs.fields, "next_id": next_id}, items=tuple(items)))
@@ -160,7 +167,9 @@ def _redirected(item: Item, fresh: Mapping[str, str]) -> Item:
     return item
 
 
-def _item(base: Mapping[str, Any], ours: Mapping[str, Any], theirs: Mapping[str, Any], note: bool) -> Item:
+def _item(base: Item, ours: Item, theirs: Item, note: bool) -> Item:
+    if same(theirs, ours) or same(theirs, base):
+        return ours
     merged: Item = {}
     conflicts: list[Item] = []
     for name in {**ours, **theirs}:
@@ -214,14 +223,15 @@ def _order(base: Sequence[str], ours: Sequence[str], theirs: Sequence[str], kept
     """Ours if it moved items, else theirs; the other side's new items after the neighbour they were put behind."""
     lead, other = (ours, theirs) if _moved(base, ours) else (theirs, ours)
     order = [id for id in lead if id in kept]
-    old = set(base)
+    placed, passed = set(order), {*base, *other}
     before: str | None = None
     for id in other:
-        if id in kept and id not in order:
-            place = order.index(before) + 1 if before in order else 0
-            while place < len(order) and order[place] not in old and order[place] not in other:
+        if id in kept and id not in placed:
+            place = order.index(before) + 1 if before in placed else 0
+            while place < len(order) and order[place] not in passed:
                 place += 1
             order.insert(place, id)
+            placed.add(id)
         before = id if id in kept else before
     return order
 

@@ -21,7 +21,7 @@ from decodetop.core.sample import Command
 from decodetop.core.thread import CallThread
 from decodetop.errors import DataError, DecodetopError
 from decodetop.todo import question
-from decodetop.todo.document import Document
+from decodetop.todo.document import Document, Item
 from decodetop.todo.edit import EditMade
 from decodetop.todo.notebook import Notebook
 from decodetop.todo.reading import (
@@ -33,6 +33,7 @@ from decodetop.todo.reading import (
     MoveTodo,
     RedoTodo,
     RestoreTodo,
+    Todo,
     TodoReading,
     UndoTodo,
 )
@@ -110,6 +111,7 @@ class TodoService:
         self._bytes: bytes | None = None
         self._broken_since_ns: int | None = None
         self._shown = TodoReading(path=str(self._store.path), revision=-1)
+        self._made: tuple[tuple[Item, ...], tuple[Todo, ...]] = (), ()
 
     async def run(self, context: Context) -> None:
         """Until cancelled; what is still in memory then is written first."""
@@ -258,7 +260,7 @@ class TodoService:
         reading = msgspec.structs.replace(
             self._shown,
             title=encodable(self._question or self._book.now.title),
-            todos=todos_of(self._book.now.items),
+            todos=self._todos(),
             gone=tuple(map(todo_of, self._book.gone.values())),
             undo_depth=len(self._book.undo.done),
             redo_depth=len(self._book.undo.undone),
@@ -267,6 +269,14 @@ class TodoService:
         if always or last is None or msgspec.structs.replace(reading, revision=last.revision) != last:
             self._shown = msgspec.structs.replace(reading, revision=self._shown.revision + 1)
             context.emit(self.source, self._shown)
+
+    def _todos(self) -> tuple[Todo, ...]:
+        """Made anew only when the items are others: it takes some 20 us an item."""
+        items, todos = self._made
+        if items is not self._book.now.items:
+            todos = todos_of(self._book.now.items)
+            self._made = self._book.now.items, todos
+        return todos
 
     async def _call(self, context: Context, work: Callable[[], T]) -> T:
         """`work` on the thread. Raises DataError if the disk does not answer in time; the work may still be done."""

@@ -19,7 +19,17 @@ from decodetop.core.atomic import locked, real_path, replace, sweep, sync_folder
 from decodetop.core.decode import decode_lax
 from decodetop.core.regular import read_regular, size_words
 from decodetop.errors import DataError
-from decodetop.todo.document import SCHEMA, Document, ShapeError, bytes_of, normalise, same, unnamed_document, with_ids
+from decodetop.todo.document import (
+    SCHEMA,
+    Document,
+    ShapeError,
+    bytes_of,
+    json_of,
+    normalise,
+    same,
+    unnamed_document,
+    with_ids,
+)
 from decodetop.todo.formats.todowrite import lists_in_text
 from decodetop.todo.merge import caught_up, heal, likely_base, merge3
 
@@ -80,6 +90,7 @@ class TodoStore:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE_NAME
+        self._memory_read: tuple[bytes, Memory] = b"", Memory()
 
     def read(self) -> Document:
         """What the file holds; empty if there is no file.
@@ -188,12 +199,17 @@ class TodoStore:
     def memory(self) -> Memory:
         """What is known from earlier, also of other decodetops; a help, so its absence is no trouble."""
         try:
-            kept = _json(read_regular(self._memory_path, 2 * FILE_MAX_BYTES))
+            data = read_regular(self._memory_path, 2 * FILE_MAX_BYTES)
+            if data == self._memory_read[0]:
+                return self._memory_read[1]
+            kept = _json(data)
             last, foreign = (kept[name] and with_ids(unnamed_document(kept[name])) for name in ("last", "foreign"))
             earlier = tuple(with_ids(unnamed_document(one)) for one in kept.get("earlier", ()))
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return Memory()
-        return Memory(last=last or None, foreign=foreign or None, earlier=earlier)
+        memory = Memory(last=last or None, foreign=foreign or None, earlier=earlier)
+        self._memory_read = data, memory
+        return memory
 
     def _remember(self, ours: Document, seen: Seen) -> None:
         memory = self.memory()
@@ -201,8 +217,8 @@ class TodoStore:
         earlier = [*memory.earlier, *([memory.last] if memory.last is not None else [])][-EARLIER_KEPT:]
         while earlier and sum(len(one.items) for one in earlier) > EARLIER_ITEMS_KEPT:
             del earlier[0]
-        kept = {name: one and decode_lax(bytes_of(one)) for name, one in (("last", ours), ("foreign", foreign))}
-        kept["earlier"] = [decode_lax(bytes_of(one)) for one in earlier]
+        kept: dict[str, Any] = {name: one and json_of(one) for name, one in (("last", ours), ("foreign", foreign))}
+        kept["earlier"] = list(map(json_of, earlier))
         with contextlib.suppress(DataError):
             replace(self._memory_path, json.dumps(kept).encode(), durable=False)
 
