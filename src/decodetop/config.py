@@ -233,7 +233,14 @@ def api_key(settings: Settings, environ: Mapping[str, str] | None = None) -> str
 
 
 def login_names(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
-    """Names of whoever runs this, so that they can be kept out of what is shared."""
+    """Names of whoever runs this, so that they can be kept out of what is shared; that of the home folder is one."""
     environ = os.environ if environ is None else environ
-    names = (environ.get(variable) for variable in ("USER", "LOGNAME", "SUDO_USER"))
+    names = [environ.get(variable) for variable in ("USER", "LOGNAME", "SUDO_USER")]
+    names.append(Path(home_folder(environ) or "/").name)
     return tuple(dict.fromkeys(name for name in names if name))
+
+
+def home_folder(environ: Mapping[str, str] | None = None) -> str | None:
+    """The home folder of whoever runs this; None where there is none."""
+    home = (os.environ if environ is None else environ).get("HOME", "").rstrip("/")
+    return home if home.startswith("/") else None

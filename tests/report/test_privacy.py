@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from decodetop.config import home_folder, login_names
 from decodetop.core.state import State
 from decodetop.gpu.reading import GpuReading
 from decodetop.report import Privacy, markdown, report
@@ -116,6 +117,29 @@ def test_who_runs_it_is_hidden_wherever_the_name_stands() -> None:
 )  # fmt: skip
 def test_the_veil_hides_addresses_and_leaves_figures(text: str, wanted: str) -> None:
     assert Veil((), (), anonymous=True).text(text) == wanted
+
+
+@pytest.mark.parametrize(
+    ("home", "text", "wanted"),
+    [
+        (None, "/home/mallory/.local and /x/home/mallory", "/home/USER/.local and /x/home/USER"),
+        (None, "/x/home/.local/share, /home/.snapshots/7", "/x/home/.local/share, /home/.snapshots/7"),
+        ("/x/home", "/x/home/.local, /x/home/work/m, /x/home", "/x/home/.local, /x/home/work/m, /x/home"),
+        ("/x/home", "/home/work/m and /y/x/home/work", "/home/USER/m and /y/x/home/USER"),
+        ("/home/mallory", "/home/mallory/x /home/peggy", "/home/USER/x /home/USER"),
+    ],
+)
+def test_what_lies_in_a_home_that_is_called_home_is_no_name(home: str | None, text: str, wanted: str) -> None:
+    assert Veil((), (), anonymous=False, home=home).text(text) == wanted
+    state = states.put(states.box(), {"todo": TodoReading(path=text, title=text)}, 61)
+    assert wanted in markdown(state, Privacy(home=home)), "nor is it hidden as one elsewhere"
+
+
+def test_whoever_runs_it_is_named_by_the_home_folder_too() -> None:
+    assert login_names({"HOME": "/scratch/trent/"}) == ("trent",) and login_names({"USER": "al", "HOME": "x"}) == (
+        "al",
+    )
+    assert [home_folder({"HOME": home}) for home in ("/x/home/", "/", "", "x")] == ["/x/home", None, None, None]
 
 
 def test_no_text_takes_long_to_be_looked_through_for_addresses() -> None:

@@ -35,7 +35,10 @@ decodetop decode steps floor todo host report qwen gemma mistral deepseek claude
 NO_NAMES = frozenset(_TRADE.split()) | {USER.lower(), *ENGINE_NAMES}
 """Accounts whose name is a word of the trade: hidden in a home folder's path, kept elsewhere."""
 
-_HOME = re.compile(r"(?P<base>/(?:home|Users)/|\\Users\\)(?P<name>[^/\\\s\"'`:;,()<>|]+)")
+_HOME = re.compile(r"(?P<base>/(?:home|Users)/|\\Users\\)(?P<name>(?!\.)[^/\\\s\"'`:;,()<>|]+)")
+"""No account's name begins with a dot: what does is a folder of a home that is itself called `home`."""
+_ON = re.compile(r"[\w./~-]$")
+"""The end of what a path is a part of."""
 _PATH = re.compile(r"(?<![\w.:/~\\-])/(?:[^/\s\"'`|,;:()<>\[\]]+/)+[^/\s\"'`|,;:()<>\[\]]*")
 _HUB = re.compile(r"/(models--[\w.-]+--[\w.-]+)/")
 _UUID = re.compile(r"\b(?P<kind>GPU|MIG)-[0-9A-Fa-f]{6,}(?:-[0-9A-Fa-f]+)*\b")
@@ -47,18 +50,21 @@ _IPV6 = re.compile(r"(?<![\w:.])(?=[0-9A-Fa-f]*:[0-9A-Fa-f]*:)[0-9A-Fa-f:]*+(?![
 
 
 class Privacy(msgspec.Struct, frozen=True, kw_only=True):
-    """`names` = user names to hide beside those that home folders in the state tell."""
+    """`names` = user names to hide beside those that home folders in the state tell. `home` = the home folder of who
+    asks: where that is called `/x/home`, what lies in it is nobody's name.
+    """
 
     names: tuple[str, ...] = ()
+    home: str | None = None
     anonymous: bool = False
 
 
 def hidden(state: State, privacy: Privacy) -> tuple[State, Veil]:
     """The state as it may be told, without its history, and the veil for what else is said of it."""
     last = {source: msgspec.structs.replace(lane, history=()) for source, lane in state.lanes.items()}
-    names = {name for text in _texts(last) for name in _names_in(text)}
+    names = {name for text in _texts(last) for name in _names_in(text, privacy.home)}
     hosts = _hosts(state) if privacy.anonymous else ()
-    veil = Veil((*privacy.names, *sorted(names)), hosts, anonymous=privacy.anonymous)
+    veil = Veil((*privacy.names, *sorted(names)), hosts, anonymous=privacy.anonymous, home=privacy.home)
     lanes: Mapping[str, Lane] = types.MappingProxyType({source: veil.of(lane) for source, lane in last.items()})
     return msgspec.structs.replace(state, header=veil.of(state.header), lanes=lanes), veil
 
@@ -66,10 +72,11 @@ def hidden(state: State, privacy: Privacy) -> tuple[State, Veil]:
 class Veil:
     """Hides in one text as in another: the same host is `host-1` wherever it stands."""
 
-    def __init__(self, names: Iterable[str], hosts: Iterable[str], *, anonymous: bool) -> None:
+    def __init__(self, names: Iterable[str], hosts: Iterable[str], *, anonymous: bool, home: str | None = None) -> None:
         told = sorted({name for name in names if _is_name(name)}, key=lambda name: (-len(name), name))
         self._names = _words(told) if told else None
         self._anonymous = anonymous
+        self._home = home
         self._stands_for: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._done: dict[str, str] = {}
@@ -92,7 +99,7 @@ class Veil:
         text = redact_text(text if text.isprintable() else text.encode("utf-8", "replace").decode())
         if self._anonymous:
             text = _PATH.sub(_last_part, text)
-        text = _HOME.sub(rf"\g<base>{USER}", text)
+        text = _HOME.sub(lambda found: found[0] if _within(found, self._home) else f"{found['base']}{USER}", text)
         if self._names is not None:
             text = self._names.sub(USER, text)
         return self._addresses(text) if self._anonymous else text
@@ -133,9 +140,17 @@ def _is_name(name: str) -> bool:
     return len(name) >= 3 and name.lower() not in NO_NAMES and not name.isdigit()
 
 
-def _names_in(text: str) -> Iterator[str]:
+def _names_in(text: str, home: str | None) -> Iterator[str]:
     if "/" in text or "\\" in text:
-        yield from (match["name"] for match in _HOME.finditer(text))
+        yield from (found["name"] for found in _HOME.finditer(text) if not _within(found, home))
+
+
+def _within(found: re.Match[str], home: str | None) -> bool:
+    """Whether what stands for a name is a folder of this home."""
+    if home is None:
+        return False
+    path = found.string[: found.end("base") - 1]
+    return path.endswith(home) and not _ON.search(path.removesuffix(home))
 
 
 def _hosts(state: State) -> list[str]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decodetop.config import login_names
+from decodetop.config import home_folder, login_names
 from decodetop.core.atomic import make_folder, replace
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.source import Record, RecordReading
@@ -50,7 +50,7 @@ def _save_report(face: Face) -> Path | None:
     from decodetop.report import Privacy, markdown
 
     path = _path(face, ".md")
-    text = markdown(face.lookout.state, Privacy(names=login_names()))
+    text = markdown(face.lookout.state, Privacy(names=login_names(), home=home_folder()))
     return path if _save(face, path, text) else None
 
 
