@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from decodetop import config as config_module
+from decodetop.cli import main
 from decodetop.config import ENVIRONMENT, Settings, api_key, load
 from decodetop.errors import ConfigError
 
@@ -34,6 +36,35 @@ def test_command_line_over_environment_over_file(tmp_path: Path) -> None:
     assert settings.origin["theme"] == "command line"
     assert settings.origin["rate_s"] == "DECODETOP_RATE_S"
     assert settings.origin["readonly"] == named["config"]
+
+
+def test_a_default_file_that_may_not_be_read_costs_its_settings_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under `su` HOME may still be another account's; nobody asked for that file."""
+
+    def denied(path: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    usual = tmp_path / "config" / "decodetop" / "config.toml"
+    monkeypatch.setattr(config_module, "read_text", denied)
+    settings = load({}, {})
+    assert settings.unread == f"can't read {usual}: Permission denied" and settings.config_path is None
+    assert set(settings.origin.values()) == {"default"}
+    assert main(["todo"]) == 0
+    assert capsys.readouterr().err.startswith(f"decodetop: can't read {usual}: Permission denied; the defaults are in")
+    for named, environ in (({"config": "x"}, {}), ({}, {"DECODETOP_CONFIG": "x"})):
+        with pytest.raises(ConfigError, match="can't read x: Permission denied"):
+            load(named, environ)
+
+
+def test_without_a_home_an_investigation_must_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a folder called `~` would be made in the working directory."""
+    monkeypatch.setattr(config_module, "home", lambda: None)
+    with pytest.raises(ConfigError, match="no home folder") as refused:
+        load({}, {})
+    assert "--investigation DIR" in refused.value.hint
+    assert load({"investigation": tmp_path}, {}).investigation == tmp_path
 
 
 def test_the_default_file_is_read_when_there(tmp_path: Path) -> None:

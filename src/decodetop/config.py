@@ -14,8 +14,8 @@ import platformdirs
 
 from decodetop.core.atomic import make_folder, replace
 from decodetop.core.decode import NotDecoded, decode_lax, decode_toml
-from decodetop.core.regular import named_path, read_text, why
-from decodetop.errors import ConfigError, UsageError
+from decodetop.core.regular import home, is_root, named_path, read_text, why
+from decodetop.errors import ConfigError, DataError, UsageError
 
 ENVIRONMENT = {
     "endpoints": "DECODETOP_ENDPOINT",
@@ -46,29 +46,40 @@ def default_investigation() -> Path:
 
 def opened_investigation() -> Path | None:
     """The one that `decodetop investigation open` chose; None if none was, or what says so can't be read."""
-    try:
-        kept = decode_lax(read_text(investigations_root() / _OPENED))
-    except (OSError, UnicodeDecodeError, NotDecoded):
-        return None
-    folder = kept.get("folder") if isinstance(kept, dict) else None
+    folder = _opened().get("folder")
     return Path(folder) if isinstance(folder, str) and folder and "\0" not in folder else None
 
 
 def open_investigation(folder: Path) -> None:
     """Make it the one that is used where nothing else is named. Raises DataError."""
     make_folder(investigations_root())
+    schema = _opened().get("schema", 1)
+    if schema != 1:
+        message = f"{investigations_root() / _OPENED} has schema {schema!r}; this decodetop leaves it alone"
+        raise DataError(message, f"use --investigation {folder}, or the newer decodetop that wrote it")
     # escaped, so that a name that is not UTF-8 comes back as it is
     data = json.dumps({"schema": 1, "folder": str(folder.absolute())})
     replace(investigations_root() / _OPENED, data.encode() + b"\n")
 
 
+def _opened() -> dict[str, Any]:
+    try:
+        kept = decode_lax(read_text(investigations_root() / _OPENED))
+    except (OSError, UnicodeDecodeError, NotDecoded):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
 _OPENED = ".opened.json"
+
+
+UNREAD_HINT = "make it readable, or name another one: --config FILE"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What is in force. `origin[field]` is `default`, a file's path, a variable's name or `command line`; of the
     investigation also `opened`. `follow` = agents' plans to show instead of those found; `server_log` = the
-    log of the first endpoint, or of the only server.
+    log of the first endpoint, or of the only server; `unread` = why the usual settings file counts for nothing.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -83,6 +94,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     follow: tuple[Path, ...] = ()
     keys: dict[str, str] = {}
     config_path: Path | None = None
+    unread: str | None = None
     origin: dict[str, str] = {}
 
 
@@ -112,9 +124,12 @@ def load(cli: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Se
     try:
         text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        if named is not None or not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        message = f"can't read {path}: {why(error)}"
+        if named is not None or isinstance(error, UnicodeDecodeError):
             hint = "check the path given to --config" if named is not None else "mend it, or move it away"
-            raise ConfigError(f"can't read {path}: {why(error)}", hint) from error
+            raise ConfigError(message, hint) from error
+        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            values["unread"] = message  # of another account, for example: nothing that was asked for
     else:
         for field, value in _parsed(text, path).items():
             values[field], origin[field] = value, str(path)
@@ -127,6 +142,9 @@ def load(cli: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Se
             values[field], origin[field] = cli[field], "command line"
     if "investigation" not in values and (opened := opened_investigation()) is not None:
         values["investigation"], origin["investigation"] = opened, "opened"
+    if "investigation" not in values and home() is None and not environ.get("XDG_DATA_HOME"):
+        message = "this account has no home folder to keep an investigation in"
+        raise ConfigError(message, "set HOME, or name a folder: --investigation DIR")
     return _resolve(values, origin)
 
 
@@ -136,7 +154,10 @@ def defaults() -> Settings:
 
 
 def _origin() -> dict[str, str]:
-    return {field: "default" for field in Settings.__struct_fields__ if field not in ("origin", "config_path")}
+    return {field: "default" for field in Settings.__struct_fields__ if field not in _NO_SETTINGS}
+
+
+_NO_SETTINGS = ("origin", "config_path", "unread")
 
 
 def _path(text: str | Path, what: str) -> Path:
@@ -178,6 +199,9 @@ def _resolve(values: dict[str, Any], origin: dict[str, str]) -> Settings:
     for field in ("investigation", "api_key_file", "server_log"):
         if values.get(field) is not None:
             values[field] = _path(values[field], f"{field} ({origin[field]})")
+    if is_root(Path(values.get("investigation", "."))):
+        message = f"the investigation ({origin['investigation']}) is the root folder"
+        raise ConfigError(message, "name a folder of its own: its files lie side by side")
     if "follow" in values:
         values["follow"] = tuple(_path(name, f"follow ({origin['follow']})") for name in values["follow"])
     rate_s = values.get("rate_s", 1.0)
@@ -236,11 +260,5 @@ def login_names(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """Names of whoever runs this, so that they can be kept out of what is shared; that of the home folder is one."""
     environ = os.environ if environ is None else environ
     names = [environ.get(variable) for variable in ("USER", "LOGNAME", "SUDO_USER")]
-    names.append(Path(home_folder(environ) or "/").name)
+    names.append(Path(environ.get("HOME", "")).name)
     return tuple(dict.fromkeys(name for name in names if name))
-
-
-def home_folder(environ: Mapping[str, str] | None = None) -> str | None:
-    """The home folder of whoever runs this; None where there is none."""
-    home = (os.environ if environ is None else environ).get("HOME", "").rstrip("/")
-    return home if home.startswith("/") else None

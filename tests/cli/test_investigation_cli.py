@@ -98,6 +98,10 @@ def test_one_put_away_keeps_its_data_and_comes_back_when_opened(cli: Cli) -> Non
         (("new", ".."), "is no name for an investigation"),
         (("new", " "), "is no name for an investigation"),
         (("new", "a"), "is an investigation already"),
+        (("new", "/"), "is the root folder"),
+        (("new", "/tmp/.."), "is the root folder"),
+        (("open", "/./"), "is the root folder"),
+        (("list", "--investigation", "/"), "is the root folder"),
         (("dance",), "invalid choice"),
     ],
 )
@@ -142,6 +146,20 @@ def test_a_folder_whose_name_is_not_utf_8_is_opened_and_listed(cli: Cli, tmp_pat
     assert cli("open", str(folder))[0] == 0
     assert cli.in_force == (folder, "opened")
     assert "inv?" in {one["name"] for one in cli.found("list")}
+
+
+def test_what_a_newer_decodetop_wrote_is_read_and_never_overwritten(cli: Cli, tmp_path: Path) -> None:
+    cli("new", "a")
+    note, question = cli.root / ".opened.json", cli.root / "b" / "investigation.json"
+    question.parent.mkdir()
+    note.write_text(json.dumps({"schema": 2, "folder": str(cli.root / "a"), "more": 1}))
+    question.write_text('{"schema": 2, "question": "later?"}')
+    before = note.read_bytes(), question.read_bytes()
+    assert cli.in_force == (cli.root / "a", "opened") and cli.found("list", "--all")[0]["question"] == "later?"
+    for argv, schema in ((("open", "b"), note), (("archive", "b"), question)):
+        code, _, err = cli(*argv)
+        assert code == 1 and f"{schema} has schema 2" in err and "leaves it alone" in err and "hint: " in err
+    assert (note.read_bytes(), question.read_bytes()) == before
 
 
 @pytest.mark.parametrize("name", ["~nobody-of-that-name/x", "n" * 300, "a/" + "n" * 300])

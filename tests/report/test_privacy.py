@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from decodetop.config import home_folder, login_names
+from decodetop.config import login_names
 from decodetop.core.state import State
 from decodetop.gpu.reading import GpuReading
 from decodetop.report import Privacy, markdown, report
@@ -130,16 +132,16 @@ def test_the_veil_hides_addresses_and_leaves_figures(text: str, wanted: str) -> 
     ],
 )
 def test_what_lies_in_a_home_that_is_called_home_is_no_name(home: str | None, text: str, wanted: str) -> None:
-    assert Veil((), (), anonymous=False, home=home).text(text) == wanted
+    own = None if home is None else Path(home)
+    assert Veil((), (), anonymous=False, home=own).text(text) == wanted
     state = states.put(states.box(), {"todo": TodoReading(path=text, title=text)}, 61)
-    assert wanted in markdown(state, Privacy(home=home)), "nor is it hidden as one elsewhere"
+    assert wanted in markdown(state, Privacy(home=own)), "nor is it hidden as one elsewhere"
 
 
 def test_whoever_runs_it_is_named_by_the_home_folder_too() -> None:
-    assert login_names({"HOME": "/scratch/trent/"}) == ("trent",) and login_names({"USER": "al", "HOME": "x"}) == (
+    assert login_names({"HOME": "/scratch/trent/"}) == ("trent",) and login_names({"USER": "al", "HOME": "/"}) == (
         "al",
     )
-    assert [home_folder({"HOME": home}) for home in ("/x/home/", "/", "", "x")] == ["/x/home", None, None, None]
 
 
 def test_no_text_takes_long_to_be_looked_through_for_addresses() -> None:

@@ -262,7 +262,8 @@ class Face(App[int], inherit_bindings=False):
         if isinstance(self._driver, terminal.Terminal):
             self.stage.use_ink(Ink(self, self._driver, self.palette))
         self.use_theme(self.palette.theme)
-        words = [*self.keymap.problems, *self.themes.problems, *([self._theme_word] if self._theme_word else [])]
+        words = [*self.keymap.problems, *self.themes.problems]
+        words = [*filter(None, [self.settings.unread]), *words, *filter(None, [self._theme_word])]
         if words:
             self.say(words[0], "warning", f"and {len(words) - 1} more" if len(words) > 1 else "")
         self.app_resume_signal.subscribe(self, lambda _: self.redraw())

@@ -122,7 +122,7 @@ def find(own: Path | None = None) -> Themes:
     """
     found = {name: read(theme_dir() / f"{name}.toml") for name in SHIPPED}
     problems: list[str] = []
-    for path in sorted(own.glob("*.toml")) if own is not None and own.is_dir() else ():
+    for path in _listed(own, problems) if own is not None else ():
         try:
             theme = read(path)
         except ConfigError as error:
@@ -130,6 +130,17 @@ def find(own: Path | None = None) -> Themes:
         else:
             found[theme.name] = theme
     return Themes(found, tuple(problems))
+
+
+def _listed(own: Path, problems: list[str]) -> list[Path]:
+    """The theme files in a folder that need not be there, and may belong to somebody else."""
+    try:
+        return sorted(path for path in own.iterdir() if path.suffix == ".toml")
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        problems.append(f"can't read {own}: {error.strerror or error}")
+    return []
 
 
 def read(path: Path) -> Theme:

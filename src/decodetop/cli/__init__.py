@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from decodetop import __version__
 from decodetop.cli import echo
 from decodetop.cli.common import add_common, common_first, complain, is_common, settings_of
-from decodetop.config import defaults
+from decodetop.config import UNREAD_HINT, defaults
 from decodetop.core.outside import harmless
 from decodetop.errors import ConfigError, DecodetopError
 
@@ -165,4 +165,6 @@ def _dispatch(arguments: list[str]) -> int:
             raise
         # the command one asks when a setting is wrong must not fail for it
         settings, args.problem = defaults(), error
+    if settings.unread is not None and chosen not in ("doctor", *SCREENS):
+        complain(f"{settings.unread}; the defaults are in force", UNREAD_HINT)
     return int(run(args, settings))

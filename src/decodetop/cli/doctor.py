@@ -18,7 +18,7 @@ import msgspec
 from decodetop import __version__
 from decodetop.cli.common import print_json, print_lines
 from decodetop.cli.tui import screen_problems
-from decodetop.config import Settings, api_key, default_config_path
+from decodetop.config import UNREAD_HINT, Settings, api_key, default_config_path
 from decodetop.core.clock import SystemClock
 from decodetop.core.sample import Notice, Sample
 from decodetop.core.state import State
@@ -100,6 +100,8 @@ def _config(args: argparse.Namespace, settings: Settings) -> Iterator[Check]:
     if problem is not None:
         hint = f"{problem.hint}; what follows is with the defaults"
         yield Check("settings", "missing", problem.message, hint)
+    elif settings.unread is not None:
+        yield Check("settings", "missing", f"{settings.unread}: the defaults", UNREAD_HINT)
     elif settings.config_path is not None:
         yield Check("settings", "ok", str(settings.config_path))
     else:

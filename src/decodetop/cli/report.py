@@ -13,10 +13,11 @@ import msgspec
 
 from decodetop.cli.common import complain, path_option, print_json, print_lines, print_text
 from decodetop.cli.output import output_path, write_output
-from decodetop.config import Settings, home_folder, login_names
+from decodetop.config import Settings, login_names
 from decodetop.core.clock import SystemClock
 from decodetop.core.encode import encode
 from decodetop.core.outside import harmless_json, plain
+from decodetop.core.regular import home
 from decodetop.core.sample import Notice, Sample
 from decodetop.core.state import State, fold_all
 from decodetop.core.tape import Tape
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     state = _of_tape(args.tape) if args.tape else _of_box(settings)
     if args.compare_captures:
         state = comparing(state, args.compare_captures)
-    privacy = Privacy(names=login_names(), home=home_folder(), anonymous=args.anonymous)
+    privacy = Privacy(names=login_names(), home=home(), anonymous=args.anonymous)
     if args.engine is not None:
         return _for(args, state, privacy)
     found = report(state, privacy)

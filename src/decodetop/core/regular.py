@@ -67,6 +67,20 @@ def named_path(text: str | Path, what: str) -> Path:
         raise UsageError(f"{what}: {user} is nobody's home on this box", f"write ./{user} for a file") from error
 
 
+def is_root(path: Path) -> bool:
+    """Whether it is the folder above all others, by whatever name."""
+    whole = Path(os.path.normpath(path.absolute()))
+    return whole == whole.parent
+
+
+def home() -> Path | None:
+    """The home folder; None for an account that has none."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
 def _refuse(path: Path, found: os.stat_result) -> None:
     if stat.S_ISREG(found.st_mode) or (
         stat.S_ISCHR(found.st_mode) and found.st_rdev == Path(os.devnull).stat().st_rdev

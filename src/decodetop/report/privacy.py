@@ -11,6 +11,7 @@ import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
 
@@ -55,7 +56,7 @@ class Privacy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     names: tuple[str, ...] = ()
-    home: str | None = None
+    home: Path | None = None
     anonymous: bool = False
 
 
@@ -72,7 +73,9 @@ def hidden(state: State, privacy: Privacy) -> tuple[State, Veil]:
 class Veil:
     """Hides in one text as in another: the same host is `host-1` wherever it stands."""
 
-    def __init__(self, names: Iterable[str], hosts: Iterable[str], *, anonymous: bool, home: str | None = None) -> None:
+    def __init__(
+        self, names: Iterable[str], hosts: Iterable[str], *, anonymous: bool, home: Path | None = None
+    ) -> None:
         told = sorted({name for name in names if _is_name(name)}, key=lambda name: (-len(name), name))
         self._names = _words(told) if told else None
         self._anonymous = anonymous
@@ -140,17 +143,17 @@ def _is_name(name: str) -> bool:
     return len(name) >= 3 and name.lower() not in NO_NAMES and not name.isdigit()
 
 
-def _names_in(text: str, home: str | None) -> Iterator[str]:
+def _names_in(text: str, home: Path | None) -> Iterator[str]:
     if "/" in text or "\\" in text:
         yield from (found["name"] for found in _HOME.finditer(text) if not _within(found, home))
 
 
-def _within(found: re.Match[str], home: str | None) -> bool:
+def _within(found: re.Match[str], home: Path | None) -> bool:
     """Whether what stands for a name is a folder of this home."""
     if home is None:
         return False
     path = found.string[: found.end("base") - 1]
-    return path.endswith(home) and not _ON.search(path.removesuffix(home))
+    return path.endswith(str(home)) and not _ON.search(path.removesuffix(str(home)))
 
 
 def _hosts(state: State) -> list[str]:

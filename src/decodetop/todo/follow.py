@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from decodetop.core.clock import SECOND_NS, Clock
+from decodetop.core.regular import home as own_home
 from decodetop.core.thread import CallThread
 from decodetop.todo.agents import Place, known_places, named_place, present
 from decodetop.todo.document import fold_content
@@ -90,7 +91,7 @@ def follower(
     named: Sequence[Path] = (), home: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> Follower:
     """Of the places named; none named: of the places where agents keep plans by default."""
-    home = Path.home() if home is None else home
+    home = own_home() or Path("/") if home is None else home
     environ = os.environ if environ is None else environ
     return Follower(tuple(map(named_place, named)) or known_places(home, environ), home)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from decodetop.core.atomic import make_folder
-from decodetop.core.regular import named_path
+from decodetop.core.regular import is_root, named_path
 from decodetop.core.stamp import stamp_of
 from decodetop.errors import DataError, UsageError
 from decodetop.todo.question import FILE_NAME as QUESTION_FILE
@@ -99,9 +99,12 @@ def archive(folder: Path, wall_ns: int | None) -> None:
 
 
 def place_of(root: Path, name: str) -> Path:
-    """A name is a folder of `root`; what holds a slash is a path. Raises UsageError for no name at all."""
+    """A name is a folder of `root`; what holds a slash is a path. Raises UsageError for what can't be one."""
     if "/" in name:
-        return named_path(name, "the investigation").absolute()
+        folder = named_path(name, "the investigation").absolute()
+        if is_root(folder):
+            raise UsageError(f"{name!r} is the root folder, not an investigation's", "name a folder of its own")
+        return folder
     if not name.strip() or name.startswith(".") or not name.isprintable():
         raise UsageError(f"{name!r} is no name for an investigation", "use letters and digits, for example why-51-tok")
     return root / name

@@ -39,7 +39,10 @@ def write_fields(folder: Path, **fields: Any) -> None:
         whole = {"schema": SCHEMA, **_read(target), **fields}
         whole = {name: value for name, value in whole.items() if name not in fields or value is not None}
         if whole["schema"] != SCHEMA:
-            raise DataError(f"{target} has schema {whole['schema']!r}; this decodetop writes schema {SCHEMA}")
+            message = (
+                f"{target} has schema {whole['schema']!r}; this decodetop writes schema {SCHEMA} and leaves it alone"
+            )
+            raise DataError(message, "a newer decodetop wrote it: use that one, or another --investigation DIR")
         replace(target, json.dumps(whole, indent=2, ensure_ascii=False).encode() + b"\n")
 
 

@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decodetop.config import home_folder, login_names
+from decodetop.config import login_names
 from decodetop.core.atomic import make_folder, replace
 from decodetop.core.clock import SECOND_NS
+from decodetop.core.regular import home
 from decodetop.core.source import Record, RecordReading
 from decodetop.errors import DataError
 from decodetop_tui.picture import svg
@@ -50,7 +51,7 @@ def _save_report(face: Face) -> Path | None:
     from decodetop.report import Privacy, markdown
 
     path = _path(face, ".md")
-    text = markdown(face.lookout.state, Privacy(names=login_names(), home=home_folder()))
+    text = markdown(face.lookout.state, Privacy(names=login_names(), home=home()))
     return path if _save(face, path, text) else None
 
 
@@ -73,5 +74,5 @@ def _save(face: Face, path: Path, text: str) -> bool:
 
 def shown(path: Path) -> str:
     """The path with ~ for the home folder."""
-    home = Path.home()
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+    own = home()
+    return f"~/{path.relative_to(own)}" if own is not None and path.is_relative_to(own) else str(path)
