@@ -152,3 +152,14 @@ def test_a_calibration_is_kept_and_used_for_what_ifs(capsys: pytest.CaptureFixtu
     assert {one["origin"] for one in what_if["constants"]} == {"measured"}
     code, _, err = floor(capsys, *base, "--calibrate")
     assert code == 2 and "--steps" in err
+
+
+def test_a_model_too_large_for_the_card_is_said_in_words_and_data(capsys: pytest.CaptureFixture[str]) -> None:
+    """The bound of 29 ms would be that of a step no such card can do."""
+    words = ("--model", str(CONFIGS / "llama-3.1-70b.json"), "--gpu", "H100")
+    code, data, _ = floor(capsys, *words)
+    assert code == 0 and data["capacity"]["fits"] is False
+    assert data["capacity"]["weights"] == 141107412992 and data["capacity"]["memory"] == 80 * 2**30
+    assert [line for line in data["assumptions"] if line.startswith("does not fit: one GPU must hold 131.4 GiB")]
+    assert main(["floor", *words]) == 0
+    assert "does not fit: one GPU must hold 131.4 GiB of weights + 0.31 of KV" in capsys.readouterr().out

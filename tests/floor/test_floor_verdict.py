@@ -248,7 +248,7 @@ def test_all_reduces_without_nvlink_are_estimated() -> None:
 
 
 def test_arithmetic() -> None:
-    report = judge(None, model="llama-3.1-70b", gpu="H100 SXM", token_ms=150, batch=512)
+    report = judge(None, model="llama-3.1-70b", gpu="H100 SXM", token_ms=38, batch=512, tp=4)
     assert report.bound == "compute"
     assert report.verdict is not None and report.verdict.id == "compute_bound"
 

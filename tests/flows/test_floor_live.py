@@ -28,7 +28,7 @@ from decodetop.core.sample import Header, Reading, Sample
 from decodetop.core.source import Refresh
 from decodetop.core.state import Lane, State
 from decodetop.floor.reading import AskWhatIf, FloorReading, WhatIf
-from decodetop.flows.floor_live import FloorService, basis_of, computed
+from decodetop.flows.floor_live import FloorService, basis_of, computed, still_gpus
 from decodetop.flows.standing import standing
 from decodetop.gpu.reading import Gpu, GpuReading
 from decodetop.server.reading import Flag, Server, ServerReading
@@ -266,3 +266,15 @@ async def test_it_speaks_when_something_changed_and_only_then(tmp_path: Path) ->
     finally:
         running.cancel()
         await asyncio.wait({running})
+
+
+def test_the_memory_the_driver_tells_is_what_a_what_if_has_to_fit_in(tmp_path: Path) -> None:
+    """It does not move with the load, so a look at it is kept."""
+    small = GpuReading(gpus=(msgspec.structs.replace(GPUS.gpus[0], memory_total_bytes=20 << 30),), links=())
+    kept = still_gpus(small)
+    assert kept is not None and kept.gpus[0].memory_total_bytes == 20 << 30
+    found = computed(tmp_path, SERVER, small, None, None, None, WhatIf(batch=64, context=4096))
+    assert found.report is not None and found.report.capacity is not None and found.report.capacity.fits is True
+    other = found.what_if
+    assert other is not None and other.capacity is not None
+    assert (other.capacity.memory, other.capacity.fits, other.capacity.sequences) == (20 << 30, False, 8)

@@ -232,3 +232,14 @@ def test_points_without_a_place_on_the_axes_break_no_plot(batch: int, t_phys_ms:
     for points in ([*good, odd], [odd, *good], [odd, odd]):
         lines = plot(points, None, 90, 8)
         assert len(lines) in (0, 8 + 3) and all(len("".join(span.text for span in line)) <= 96 for line in lines[:8])
+
+
+async def test_what_does_not_fit_is_said_on_the_page() -> None:
+    """512 sequences of the served context are more than one H200 holds; as it is, they fit."""
+    seen = floors.reading(asked=WhatIf(batch=4096, context=8192))
+    async with desk(floors.judged(seen=seen), size=(200, 60)) as d:
+        await d.press("f")
+        said = text_of(d)
+        assert "what-if does not fit: one GPU must hold 15.3 GiB of weights + 4,608.0 of KV" in said
+        assert "and has 141; at most 111 sequences of 8,192 tokens fit" in said
+        assert said.count("does not fit: one GPU") == 1

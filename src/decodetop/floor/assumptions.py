@@ -7,7 +7,8 @@ from decodetop.floor.hardware import Card
 from decodetop.floor.load import Load
 from decodetop.floor.model import Model
 from decodetop.floor.practice import Practice
-from decodetop.floor.reading import Plan
+from decodetop.floor.reading import Capacity, Plan
+from decodetop.floor.text import capacity_words
 
 SOURCES = {
     "safetensors": "bytes of the weights from the headers of the safetensors files",
@@ -20,11 +21,14 @@ ACCEPT_LENGTH = (
 )
 
 
-def assumptions(model: Model, plan: Plan, card: Card, seen: Load, practical: Practice, kv_note: str) -> tuple[str, ...]:
+def assumptions(
+    model: Model, plan: Plan, card: Card, seen: Load, practical: Practice, kv_note: str, held: Capacity
+) -> tuple[str, ...]:
     out = [SOURCES[model.source] + (f" ({model.quantization})" if model.quantization else "")]
     out += model.notes
     out += _hardware(card)
     out.append(f"{kv_note}; {plan.batch} x {plan.context:,} tokens, each read once a step")
+    out.append(capacity_words(held, plan))
     out += _plan(plan, seen)
     if model.shape.mla is not None and plan.tp > plan.dp_attention:
         out.append("every GPU reads the whole latent KV of its sequences, and engines keep latent projections whole")

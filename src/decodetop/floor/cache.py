@@ -9,7 +9,7 @@ import math
 
 from decodetop.errors import DataError
 from decodetop.floor.formats import FP8_DS_MLA, KV_BYTES
-from decodetop.floor.shape import Layer, Shape
+from decodetop.floor.shape import Layer, Mla, Shape
 
 DS_MLA_TOKEN_BYTES = 656
 """vLLM's layout of a token: 512 FP8 values, 4 scales of 4 bytes, 64 rope values of 2 bytes."""
@@ -26,6 +26,15 @@ def value_bytes(dtype: str) -> float:
     return known
 
 
+def held_kv(shape: Shape, layer: Layer, context: int, dtype: str, shards: int) -> float:
+    """Like `layer_kv`, held instead of read: all latents of sparse attention, a whole chunk once it was full."""
+    if layer.mixer == "mla" and shape.mla is not None:
+        indexed = shape.indexer.dim + INDEX_SCALE_BYTES if shape.indexer is not None and layer.indexer else 0
+        return context * (_latent_bytes(shape.mla, dtype) + indexed)
+    seen = context if layer.window is None else min(context, layer.window)
+    return seen * _token_kv(shape, layer, dtype, shards)
+
+
 def layer_kv(shape: Shape, layer: Layer, context: int, dtype: str, shards: int) -> float:
     """Bytes of one sequence in one layer on one of `shards` tensor-parallel ranks."""
     if layer.mixer == "mla" and shape.mla is not None:
@@ -35,12 +44,19 @@ def layer_kv(shape: Shape, layer: Layer, context: int, dtype: str, shards: int) 
             seen = min(context, shape.indexer.top_k)
             if layer.indexer:
                 indexed = context * (shape.indexer.dim + INDEX_SCALE_BYTES)
-        token = DS_MLA_TOKEN_BYTES if dtype.lower() == FP8_DS_MLA else shape.mla.latent * value_bytes(dtype)
-        return seen * token + indexed
+        return seen * _latent_bytes(shape.mla, dtype) + indexed
+    return _seen(layer, context) * _token_kv(shape, layer, dtype, shards)
+
+
+def _latent_bytes(mla: Mla, dtype: str) -> float:
+    return DS_MLA_TOKEN_BYTES if dtype.lower() == FP8_DS_MLA else mla.latent * value_bytes(dtype)
+
+
+def _token_kv(shape: Shape, layer: Layer, dtype: str, shards: int) -> float:
     if layer.mixer != "attention" or shape.attention is None:
         return 0.0
     heads = max(1, math.ceil(shape.attention.kv_heads / shards))
-    return 2 * heads * shape.attention.head_dim * _seen(layer, context) * value_bytes(dtype)
+    return 2 * heads * shape.attention.head_dim * value_bytes(dtype)
 
 
 def _seen(layer: Layer, context: int) -> int:
@@ -51,13 +67,17 @@ def _seen(layer: Layer, context: int) -> int:
 
 def layer_state(shape: Shape, layer: Layer, shards: int) -> float:
     """Recurrent state of one sequence in one layer on one rank: read and written in every step."""
+    return 2 * held_state(shape, layer, shards)
+
+
+def held_state(shape: Shape, layer: Layer, shards: int) -> float:
     if layer.mixer == "gdn" and shape.gdn is not None:
         one = shape.gdn.v_heads * shape.gdn.k_dim * shape.gdn.v_dim * shape.gdn.state_bytes
     elif layer.mixer == "mamba2" and shape.mamba is not None:
         one = shape.mamba.heads * shape.mamba.head_dim * shape.mamba.state * shape.mamba.state_bytes
     else:
         return 0.0
-    return 2 * one / shards
+    return one / shards
 
 
 def attention_flops(shape: Shape, layer: Layer, context: int) -> float:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from decodetop.floor import load, practice
+from decodetop.floor import capacity, load, practice
 from decodetop.floor.assumptions import assumptions
 from decodetop.floor.formats import Compute
 from decodetop.floor.hardware import Card
@@ -52,6 +52,7 @@ def compute(
     practical = practice.of(model.shape, plan, card, traced, overrides)
     times = times_of(seen, card.hardware, practical)
     tok_s = _tok_s(plan, times.phys_ms)
+    held = capacity.of(model, plan, kv_dtype, card.hardware.memory_bytes)
     batches = _batches(model, plan, card, traced, overrides, kv_dtype) if sweep else ()
     return FloorReport(
         bytes=seen.expected,
@@ -64,7 +65,7 @@ def compute(
         gap_ms=None,
         verdict=None,
         params=model.params,
-        assumptions=assumptions(model, plan, card, seen, practical, kv_note),
+        assumptions=assumptions(model, plan, card, seen, practical, kv_note, held),
         tok_s_at_floor=tok_s,
         bound=times.bound,
         bytes_low=seen.low,
@@ -78,6 +79,7 @@ def compute(
         hardware=card.hardware,
         model=_facts(model, kv_dtype),
         constants=practical.constants,
+        capacity=held,
         batches=batches,
     )
 
@@ -158,6 +160,7 @@ def _batches(
                 t_prac_ms=times.prac_ms,
                 tok_s=_tok_s(at, times.prac_ms),
                 bound=times.bound,
+                fits=capacity.of(model, at, kv_dtype, card.hardware.memory_bytes).fits,
             )
         )
     return tuple(points)

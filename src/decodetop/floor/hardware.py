@@ -17,6 +17,7 @@ from decodetop.errors import ConfigError, UsageError
 from decodetop.floor.reading import Hardware, Origin
 from decodetop.gpu.reading import Gpu, GpuReading
 
+GIB = 1 << 30
 AGREE = 0.05
 """Table and driver must agree this well for the larger to be taken; else the table is."""
 
@@ -31,6 +32,8 @@ class Spec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     names: tuple[str, ...]
     bandwidth: tuple[float, float]
     memory: str | None = None
+    memory_gib: tuple[float, float] | None = None
+    memory_source: str = ""
     bf16: tuple[float, float] | None = None
     fp8: tuple[float, float] | None = None
     fp4: tuple[float, float] | None = None
@@ -90,6 +93,8 @@ def _parse(text: str, where: str) -> tuple[Spec, ...]:
     for spec in specs:
         if not 0 < spec.bandwidth[0] <= spec.bandwidth[1]:
             raise ConfigError(f"{where}: {spec.name}: bandwidth is [low, high] in GB/s", "low comes first")
+        if spec.memory_gib is not None and not 0 < spec.memory_gib[0] <= spec.memory_gib[1]:
+            raise ConfigError(f"{where}: {spec.name}: memory_gib is [low, high] in GiB", "low comes first")
     return specs
 
 
@@ -127,7 +132,10 @@ def from_nvml(reading: GpuReading, specs: Sequence[Spec], override: Override = O
     if not alive:
         raise UsageError("no GPU of this box can be read", "give the card's name: --gpu NAME")
     cards = [_seen(gpu, reading, specs, override) for gpu in alive]
-    return min(cards, key=lambda card: card.hardware.bandwidth_gb_s)
+    slowest = min(cards, key=lambda card: card.hardware.bandwidth_gb_s)
+    held = [card.hardware.memory_bytes for card in cards if card.hardware.memory_bytes is not None]
+    least = min(held) if len(held) == len(cards) else None
+    return slowest._replace(hardware=msgspec.structs.replace(slowest.hardware, memory_bytes=least))
 
 
 def _seen(gpu: Gpu, reading: GpuReading, specs: Sequence[Spec], override: Override) -> Card:
@@ -143,7 +151,8 @@ def _seen(gpu: Gpu, reading: GpuReading, specs: Sequence[Spec], override: Overri
                 "give its bandwidth: --bandwidth GB/s",
             )
         bandwidth = override.bandwidth_gb_s or formula or 0.0
-        return _unknown(gpu.name, bandwidth, "nvml", known, "max memory clock x bus width x 2, from NVML")
+        card = _unknown(gpu.name, bandwidth, "nvml", known, "max memory clock x bus width x 2, from NVML")
+        return _holding(card, gpu)
     notes: list[str] = []
     low, high = spec.bandwidth
     if formula is not None and override.bandwidth_gb_s is None:
@@ -155,9 +164,17 @@ def _seen(gpu: Gpu, reading: GpuReading, specs: Sequence[Spec], override: Overri
     if clock and top and gpu.performance_state is not None and gpu.performance_state <= 2 and clock < 0.995 * top:
         low = min(low, high * clock / top)
         notes.append(f"the memory clock is {clock} of {top} MHz: {low:.0f} GB/s at most now")
-    return _card(
-        msgspec.structs.replace(spec, bandwidth=(low, high)), known, tuple(notes), "nvml" if formula else "table"
-    )
+    if gpu.memory_total_bytes is not None or gpu.mig_enabled:
+        spec = msgspec.structs.replace(spec, memory_gib=None)
+    spec = msgspec.structs.replace(spec, bandwidth=(low, high))
+    return _holding(_card(spec, known, tuple(notes), "nvml" if formula else "table"), gpu)
+
+
+def _holding(card: Card, gpu: Gpu) -> Card:
+    """The driver's own figure before the table's; that of a card in slices is of the whole card."""
+    if gpu.memory_total_bytes is None or gpu.mig_enabled:
+        return card
+    return card._replace(hardware=msgspec.structs.replace(card.hardware, memory_bytes=float(gpu.memory_total_bytes)))
 
 
 def bandwidth_of(gpu: Gpu) -> float | None:
@@ -185,6 +202,9 @@ def _card(spec: Spec, override: Override, notes: tuple[str, ...], origin: Origin
         notes = (*notes, f"{spec.name} can have an NVLink bridge; PCIe is assumed (--link nvlink)")
     pcie = PCIE_GB_S.get(spec.pcie_gen or 0)
     pcie = pcie * min(1.0, spec.pcie_lanes / 16) if pcie is not None else None
+    if spec.memory_gib and spec.memory_gib[0] < spec.memory_gib[1] / 1.2:
+        low_gib, high_gib = spec.memory_gib
+        notes = (*notes, f"{spec.name} is sold with {low_gib:g} and with {high_gib:g} GiB: the larger is taken")
     if spec.note:
         notes = (*notes, spec.note)
     hardware = Hardware(
@@ -198,6 +218,7 @@ def _card(spec: Spec, override: Override, notes: tuple[str, ...], origin: Origin
         peak_fp4_tflops=spec.fp4[1] if spec.fp4 else None,
         link=link,
         link_gb_s=spec.link_gb_s if link == "nvlink" else pcie,
+        memory_bytes=spec.memory_gib[1] * GIB if spec.memory_gib else None,
         origin=origin,
         source=spec.source,
         notes=notes,

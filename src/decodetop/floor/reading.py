@@ -120,7 +120,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU and how it reaches the others. Bandwidth: the larger figure bounds, the smaller is practice.
 
-    `peak_*` dense TFLOPS with FP32 accumulation; None = not known, or the format has no tensor cores.
+    `peak_*` dense TFLOPS with FP32 accumulation; None = not known, or the format has no tensor cores. `memory` = its
+    kind, `memory_bytes` = how much one GPU has.
     """
 
     name: str
@@ -133,9 +134,26 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True):
     peak_fp4_tflops: float | None = None
     link: Literal["nvlink", "pcie"] = "pcie"
     link_gb_s: float | None = None
+    memory_bytes: float | None = None
     origin: Origin = "table"
     source: str = ""
     notes: tuple[str, ...] = ()
+
+
+class Capacity(msgspec.Struct, frozen=True, kw_only=True):
+    """What one GPU must hold at least, in bytes, beside its `memory`; `fits` None = that is not known.
+
+    `sequences` = how many of the plan's context fit at most beside the weights, all attention groups together; None
+    also where a sequence holds nothing.
+    """
+
+    weights: float
+    kv: float
+    state: float
+    total: float
+    memory: float | None
+    fits: bool | None
+    sequences: int | None
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -172,13 +190,17 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The floor at another batch size; `tok_s` is of all sequences together at `t_prac_ms`."""
+    """The floor at another batch size; `tok_s` is of all sequences together at `t_prac_ms`.
+
+    `fits` False = one GPU's memory can't hold so many sequences; None = how much it has is not known.
+    """
 
     batch: int
     t_phys_ms: float
     t_prac_ms: float
     tok_s: float | None
     bound: Literal["memory", "compute"]
+    fits: bool | None = None
 
 
 class FloorReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,6 +238,7 @@ class FloorReport(msgspec.Struct, frozen=True, kw_only=True):
     hardware: Hardware
     model: ModelFacts
     constants: tuple[Constant, ...]
+    capacity: Capacity | None = None
     graph_launches_per_step: int | None = None
     t_meas_profiled: bool = False
     batches: tuple[BatchPoint, ...] = ()

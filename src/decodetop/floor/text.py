@@ -9,11 +9,12 @@ from decodetop.core.outside import escape, fenced, plain
 from decodetop.core.words import known, number, percent, significant
 from decodetop.floor.gap import PARTS
 from decodetop.floor.offers import effort_words, standing, todo_of_move
-from decodetop.floor.reading import BatchPoint, FloorReading, FloorReport, Move, Verdict
+from decodetop.floor.reading import BatchPoint, Capacity, FloorReading, FloorReport, Move, Plan, Verdict
 
 __all__ = [
-    "PART_WORDS", "VERDICTS", "batch_lines", "effort_words", "explain", "gap_words", "headline", "lines", "markdown",
-    "move_line", "params_words", "plan_words", "standing", "todo_of_move", "verdict_lines", "wrapped",
+    "PART_WORDS", "VERDICTS", "batch_lines", "capacity_words", "effort_words", "explain", "gap_words", "headline",
+    "lines", "markdown", "move_line", "params_words", "plan_words", "standing", "todo_of_move", "verdict_lines",
+    "wrapped",
 ]  # fmt: skip
 
 VERDICTS = {
@@ -29,6 +30,7 @@ VERDICTS = {
 }
 BAR_CELLS = 30
 """Cells of the longest step in the plot over batches."""
+GIB = 1 << 30
 
 PART_WORDS = {
     "weights": "weights at full bandwidth",
@@ -74,6 +76,32 @@ def plan_words(report: FloorReport) -> str:
     return plain(", ".join(words))
 
 
+def capacity_words(held: Capacity, plan: Plan) -> str:
+    """The arithmetic in one line: what does not fit, or how much more would."""
+    terms = [f"{_gib(held.weights)} GiB of weights"]
+    terms += [f"{_gib(value)} of {what}" for what, value in (("KV", held.kv), ("state", held.state)) if value]
+    summed = f"{' + '.join(terms)} = {_gib(held.total)}"
+    if held.memory is None:
+        return f"one GPU holds at least {summed} GiB; the GPU's memory is not known"
+    memory = f"{held.memory / GIB:.4g}"
+    if not held.fits:
+        return f"does not fit: one GPU must hold {summed} GiB, and has {memory}{_instead(held, plan)}"
+    return f"one GPU holds at least {summed} of its {memory} GiB{_instead(held, plan)}"
+
+
+def _gib(value: float) -> str:
+    return number(value / GIB, 1 if value >= 0.95 * GIB else 2)
+
+
+def _instead(held: Capacity, plan: Plan) -> str:
+    if held.memory is not None and held.weights > held.memory:
+        return "; its weights alone are too many: more GPUs (--tp), fewer bytes a weight, or offloading"
+    if held.sequences is None:
+        return ""
+    one = "sequence" if held.sequences == 1 else "sequences"
+    return f"; at most {held.sequences:,} {one} of {plan.context:,} tokens fit"
+
+
 def params_words(report: FloorReport) -> str:
     """8.19 B parameters, 7.57 B read a token; unquantised; from config.json."""
     params = report.params
@@ -84,7 +112,8 @@ def params_words(report: FloorReport) -> str:
 
 def lines(report: FloorReport, width: int = 100) -> list[str]:
     """The plain output; longer lines go on indented."""
-    out = [headline(report), f"  {params_words(report)}", f"  {plan_words(report)}", ""]
+    out = [headline(report), f"  {params_words(report)}", f"  {plan_words(report)}"]
+    out += [*([f"  {plain(capacity_words(report.capacity, report.plan))}"] if report.capacity is not None else []), ""]
     out += _part_table(report)
     if report.gap_ms is not None:
         out += ["", *_gap_table(report)]
@@ -195,6 +224,7 @@ def batch_lines(report: FloorReport, bars: int = 0) -> list[str]:
     for point in report.batches:
         tok_s = number(point.tok_s, 0) if point.tok_s is not None else "–"
         bound = "" if point.bound == "memory" else "  compute"
+        bound += "  no room" if point.fits is False else ""
         bar = f"  {_bar(point, longest, bars)}" if bars else ""
         figures = f"{point.batch:>5} {point.t_phys_ms:>9.2f} {point.t_prac_ms:>11.2f} {tok_s:>8}"
         out.append(f"           {figures}{bar}{bound}")
@@ -217,6 +247,7 @@ def markdown(reading: FloorReading) -> list[str]:
         hint = f" ({escape(reading.hint)})" if reading.hint else ""
         return [*out, f"No floor: {why}{hint}."]
     out += [f"{escape(headline(report))}.", "", f"- {escape(params_words(report))}", f"- {escape(plan_words(report))}"]
+    out += [f"- {escape(capacity_words(report.capacity, report.plan))}"] if report.capacity is not None else []
     out += ["", "| part of practice | ms | GB a GPU |", "|---|--:|--:|"]
     for name, words in PART_WORDS.items():
         ms, held = getattr(report.parts_ms, name), getattr(report.bytes, name, None)

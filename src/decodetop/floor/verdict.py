@@ -11,8 +11,9 @@ import msgspec
 from decodetop.core.words import percent, significant
 from decodetop.floor.gap import gap_of
 from decodetop.floor.measured import Breakdown, Measurement
-from decodetop.floor.reading import Confidence, FloorReport, RuledOut, Verdict
+from decodetop.floor.reading import Capacity, Confidence, FloorReport, RuledOut, Verdict
 from decodetop.floor.rules import IDLE_SHARE, LOOKS, Clocks, Evidence, Look, bandwidth_words, kernels_beyond, too_fast
+from decodetop.floor.text import capacity_words
 
 HARDWARE_SHARE = 0.80
 """The hard bound is so much of the step that no flag can win much."""
@@ -30,6 +31,8 @@ def judge(report: FloorReport, measured: Measurement, clocks: Clocks | None = No
         return _unmeasured(measured)
     if measured.step_ms < report.t_phys_ms:
         return _below(report, measured.step_ms)
+    if report.capacity is not None and report.capacity.fits is False:
+        return _no_room(report, report.capacity, measured)
     seen = Evidence(report, measured, measured.step_ms, clocks)
     if kernels_beyond(seen):
         return _of_two_steps(seen)
@@ -89,6 +92,23 @@ def _below(report: FloorReport, step_ms: float) -> Verdict:
         sentence="Not enough evidence: the measured step lies below the hard bound, so an input is wrong.",
         because=why,
         capture=("check the assumptions one by one (--explain)",),
+    )
+
+
+def _no_room(report: FloorReport, held: Capacity, measured: Measurement) -> Verdict:
+    """What was measured ran somehow, so not with these bytes at this bandwidth."""
+    return Verdict(
+        id="not_enough_evidence",
+        confidence="high",
+        sentence="Not enough evidence: what one GPU must hold does not fit the GPU's memory, so an input is wrong or "
+        "weights are offloaded.",
+        because=(
+            capacity_words(held, report.plan),
+            f"the step: {measured.words}",
+            "candidates: the number of GPUs, the card, the weights' or the KV's dtype, batch and context; offloaded "
+            "weights are read over PCIe, which is not in the bound",
+        ),
+        capture=("the plan as it is served: --tp, --batch, --context, --kv-dtype",),
     )
 
 

@@ -138,6 +138,7 @@ def still_gpus(gpus: GpuReading | None) -> GpuReading | None:
             mem_clock_max_mhz=gpu.mem_clock_max_mhz,
             sm_clock_max_mhz=gpu.sm_clock_max_mhz,
             memory_bus_bits=gpu.memory_bus_bits,
+            memory_total_bytes=gpu.memory_total_bytes,
             memory_is_unified=gpu.memory_is_unified,
             mig_enabled=gpu.mig_enabled,
         )

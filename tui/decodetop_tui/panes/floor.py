@@ -53,6 +53,8 @@ def draw(state: State, view: View) -> Picture:
         _verdict(page, report, view.width)
     if reading.what_if_problem is not None:
         page.add(INDENT, Span("no what-if", "warn"), Span(f": {reading.what_if_problem}"))
+    if reading.what_if is not None:
+        _room(page, reading.what_if, "what-if ")
     _bars(page, reading)
     head = len(page.lines) if len(page.lines) <= view.height // 2 else 0
     _knobs(page, reading)
@@ -96,6 +98,15 @@ def _verdict(page: Page, report: FloorReport, width: int) -> None:
         page.add(INDENT, Span(line, "dim"))
     for error in report.errors:
         page.add(INDENT, Span(error, "warn"))
+    _room(page, report, "")
+
+
+def _room(page: Page, report: FloorReport, before: str) -> None:
+    """Only where there is none: what fits stands among the assumptions."""
+    held = report.capacity
+    if held is not None and held.fits is False:
+        for line in wrap(f"{before}{text.capacity_words(held, report.plan)}", page.width - 4, 4):
+            page.add(INDENT, Span(line, "warn"))
 
 
 def _bars(page: Page, reading: FloorReading) -> None:
