@@ -178,8 +178,10 @@ def test_unnamed_kernels_by_their_neighbours(tmp_path: Path) -> None:
 
 def test_softmax_is_sampling_once_a_step_and_attention_once_a_layer(tmp_path: Path) -> None:
     softmax = "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, float, 11>(int)"
-    inside = only(layers(["nvjet_a", softmax, "nvjet_b"]), tmp_path)
-    assert (inside.kinds_us["attention"], inside.kinds_us["sampling"]) == (40, 10)
+    inside = only(layers(["nvjet_a", softmax, "nvjet_b"], times=8), tmp_path)
+    assert (inside.kinds_us["attention"], inside.kinds_us["sampling"]) == (80, 10)
+    drafts = only(layers(["nvjet_a", softmax, "nvjet_b"], times=5), tmp_path)
+    assert (drafts.kinds_us["attention"], drafts.kinds_us["sampling"]) == (0, 60), "each draft has a vocabulary"
     once = only(layers(["nvjet_a", "nvjet_b", softmax], times=1), tmp_path)
     assert (once.kinds_us["attention"], once.kinds_us["sampling"]) == (0, 20)
 

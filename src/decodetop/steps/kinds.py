@@ -19,15 +19,22 @@ UNKNOWN = len(KINDS)
 """Code of a name that no family matches; reported under `other` and listed apart."""
 
 _FUNCTOR_FIRST = re.compile(r"elementwise_kernel\w*$|\breduce_kernel$|\bcutlass::(?:device_kernel|Kernel2?)$")
-_FUNCTOR_ANYWHERE = re.compile(r"\bmulti_tensor_apply_kernel$|\bdeep_gemm::\w+$|\bck(?:_tile)?::\w+$")
+_FUNCTOR_ANYWHERE = re.compile(
+    r"\bmulti_tensor_apply_kernel$|\bdeep_gemm::\w+$|\bck(?:_tile)?::\w+$|\bunary_(?:gated_)?op_kernel$"
+)
 _NUMBER = re.compile(r"\(?\w*\)?-?\d+\w*$|true$|false$")
-_ROCM_SUFFIX = re.compile(r"(?:\[clone [^\[\]]*\]|\.kd)$")
-_NAME_MAX = 16_384
-"""Characters of a kernel's name that are looked at: the longest of CUTLASS have some 5,000, and looking for families
-takes the square of the length."""
+_SUFFIX = re.compile(r"(?:\[clone [^\[\]]{0,80}\]|\.kd|_0d1[\dcde]*)$")
+"""What ROCm adds to a name, and older Triton: of each argument whether it is divisible or constant."""
+_NAME_MAX = 8_192
+"""Characters of a kernel's name that are taken apart; the longest of CUTLASS have some 5,000."""
+SEARCHED_MAX = 1_024
+"""Characters of what is left of a name in which families are looked for: of reviewed names at most 700 are left, and
+patterns with several free stretches take a power of the length."""
 _ANONYMOUS = "(anonymous namespace)::"
 _HINT = "entries are [[family]] with kind, match = [regex, ..] and [[context]] with kind, match, after, before"
-_MANGLED = re.compile(r"(\d{1,5})([A-Za-z_])")
+_MANGLED = re.compile(r"L[a-z]n?\d+E|(\d{1,5})([A-Za-z_])")
+"""A number as a template's argument, or an identifier with its length in front."""
+_ENUMERATOR = re.compile(r"E(\d{1,3})E")
 
 
 class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,8 +65,8 @@ class Kinds:
 
     def __init__(self, families: Sequence[Family], contexts: Sequence[Context]) -> None:
         self.contexts = tuple(contexts)
-        self._families = [(KINDS.index(family.kind), re.compile("|".join(family.match))) for family in families]
-        self._contexts = [re.compile(context.match) for context in contexts]
+        self._families = [(KINDS.index(family.kind), one) for family in families for one in _patterns(family.match)]
+        self._contexts = [re.compile(_together([context.match])) for context in contexts]
         self._codes: dict[tuple[str, str], int] = {}
 
     def code(self, category: str, name: str) -> int:
@@ -123,13 +130,35 @@ def _check_patterns(table: _File, where: str) -> None:
         raise ConfigError(f"{where}: bad regular expression {error.pattern!r}: {error}", _HINT) from error
 
 
+def _patterns(match: Sequence[str]) -> list[re.Pattern[str]]:
+    """One expression, or one for each where they would disturb each other: by flags, by groups, by references."""
+    try:
+        whole = re.compile(_together(match))
+        if whole.groups == 0 and whole.flags == re.UNICODE:
+            return [whole]
+    except re.error:
+        pass
+    return [re.compile(_together([one])) for one in match]
+
+
+def _together(patterns: Sequence[str]) -> str:
+    r"""Any of them. `\b` in front of one is the start of a word, and in a kernel's name `_` parts words: `\bgemm` is
+    in `_batched_gemm`. The place is looked at once for all of these: three quarters of the time."""
+    words = [pattern[2:] for pattern in patterns if pattern.startswith(r"\b")]
+    others = [pattern for pattern in patterns if not pattern.startswith(r"\b")]
+    return "|".join([rf"(?<![^\W_])(?:{'|'.join(words)})", *others] if words else others)
+
+
 def normalise(name: str) -> str:
     """The function's qualified name without return type and argument types; template arguments that name the work.
 
     `void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(..)::..>(int, ..)` becomes
     `at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda..>`.
     """
-    name = _ROCM_SUFFIX.sub("", name[:_NAME_MAX].rstrip()).rstrip()
+    return _normalised(_SUFFIX.sub("", name[:_NAME_MAX].rstrip()).rstrip())[:SEARCHED_MAX]
+
+
+def _normalised(name: str) -> str:
     if name.startswith("_Z"):
         return _demangled(name)
     head, template = _split(name.replace(_ANONYMOUS, ""))
@@ -184,9 +213,15 @@ def _demangled(name: str) -> str:
     while match := _MANGLED.search(name, at):
         if path is None and words and match.start() != at:
             path = list(words)
+        if match[1] is None:
+            at = match.end()
+            continue
         start = match.start(2)
         word = name[start : start + int(match[1])]
         at = start + int(match[1])
+        if value := _ENUMERATOR.match(name, at):
+            word += value[1]
+            at = value.end()
         if not word.startswith("_GLOBAL__N"):
             words.append(word)
     head = "::".join(path or words)
