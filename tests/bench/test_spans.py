@@ -164,6 +164,20 @@ def test_no_counts_without_counters_or_over_a_restart() -> None:
     assert "not known: the server started anew" in server_line(restarted)
 
 
+def test_a_process_that_is_found_during_the_run_is_no_restart() -> None:
+    """Its start was unknown before, or told by its metrics: a run right after a start said that it was started anew."""
+    before, after = Counters(generated_tokens=5.0), Counters(generated_tokens=69.0)
+    for started_wall_ns in (None, 3):
+        span = server_span(
+            server(counters=before, started_wall_ns=started_wall_ns),
+            server(counters=after, root_pid=7, started_wall_ns=2),
+        )
+        assert span is not None and span.generated_tokens == 64.0
+    assert server_span(server(counters=before, root_pid=7), server(counters=after, root_pid=8)) == ServerSpan(
+        unknown="the server started anew during the run"
+    )
+
+
 @pytest.mark.parametrize("field", ["generated_tokens", "requests", "ttft_sum_s", "spec_accepted_tokens"])
 def test_a_counter_that_fell_makes_none_of_them_known(field: str) -> None:
     """Only the tokens were looked at: fallen ones were shown as -2 requests, as a length of -3."""

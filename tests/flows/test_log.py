@@ -192,6 +192,15 @@ async def test_a_restart_says_what_differs_in_this_session_and_in_the_next(tmp_p
     ]
 
 
+async def test_a_process_that_is_found_late_is_no_restart(tmp_path: Path) -> None:
+    async with Box(tmp_path).running() as box:
+        await stand(box, server(None, **GRAPHS_OFF))
+        await stand(box, server(7, **GRAPHS_OFF))
+        await stand(box, server(8, **GRAPHS_OFF))
+    texts = [text.partition("30000")[2] for kind, text in box.on_disk if kind == "server"]
+    assert texts == [": disable_cuda_graph true", " restarted with the same flags"]
+
+
 async def test_a_server_whose_process_cannot_be_seen_is_back_after_it_was_down(tmp_path: Path) -> None:
     async with Box(tmp_path).running() as box:
         for reading in (server(None, **GRAPHS_OFF), server(None, status="down"), server(None, **GRAPHS_OFF)):

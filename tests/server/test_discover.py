@@ -214,12 +214,29 @@ async def test_a_restart_is_found_soon(make_probe: Make, clock: ManualClock) -> 
         box.add(200, *LAUNCH, str(replay.port), listen=[("127.0.0.1", replay.port)], devices="1")
         await probe.read()
         reading = await settled(probe, clock, 2.1)
-        assert box.scans == 2, "well before the ordinary ten seconds"
+        assert box.scans == 3, "well before the ordinary ten seconds"
         assert [(server.root_pid, server.status) for server in reading.servers] == [(None, "down"), (200, "up")]
         assert current(reading).status == "down", "the choice does not wander at once"
         reading = await settled(probe, clock, 70.0)
     assert [server.root_pid for server in reading.servers] == [200]
     assert current(reading).root_pid == 200
+
+
+@pytest.mark.parametrize("seconds", [1.0, 300.0])
+async def test_the_first_reading_after_a_restart_is_of_the_new_process(
+    make_probe: Make, clock: ManualClock, seconds: float
+) -> None:
+    """Before a run the server is read once: with the process of before, the run said that it was started anew."""
+    async with EngineReplay(recorded("sglang_tp1_graph", "loaded")) as replay:
+        box = proc(replay.port, devices="0")
+        probe = make_probe(discover=True, proc=box)
+        await probe.read()
+        box.remove(100)
+        box.remove(101)
+        box.add(200, *LAUNCH, str(replay.port), listen=[("127.0.0.1", replay.port)], devices="1")
+        await clock.advance(seconds)
+        (server,) = (await probe.read()).servers
+    assert (server.root_pid, server.gpu_indices, server.status) == (200, (1,), "up")
 
 
 async def test_another_process_at_the_same_port_starts_anew(make_probe: Make, clock: ManualClock) -> None:

@@ -39,6 +39,9 @@ class FakeProc(Proc):
         self.scans += 1
         return list(self.processes)
 
+    def lives(self, pid: int) -> bool:
+        return any(process.pid == pid for process in self.processes)
+
     def sockets(self, pid: int) -> Sequence[Socket]:
         self._look(pid)
         return self.listening[pid]

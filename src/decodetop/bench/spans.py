@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from decodetop.bench.reading import GpuSpan, ServerSpan
 from decodetop.gpu.reading import Gpu, GpuReading
-from decodetop.server.reading import Counters, Server
+from decodetop.server.reading import Counters, Server, restarted
 
 EDGE = 4
 """The start and end of a run are its first and last quarter."""
@@ -119,7 +119,7 @@ def server_span(before: Server | None, after: Server | None) -> ServerSpan | Non
     if before is None or after is None or before.counters is None or after.counters is None:
         return None
     old, new = before.counters, after.counters
-    if before.started_wall_ns != after.started_wall_ns:
+    if restarted(before, after):
         return ServerSpan(unknown="the server started anew during the run")
     fallen = [name for name in Counters.__struct_fields__ if _fell(getattr(old, name), getattr(new, name))]
     if fallen:

@@ -106,7 +106,9 @@ def _words(title: str, before: Known | None, now: Known, *, was_away: bool) -> s
         if None not in (old, new) and old != new:
             changes.insert(0, f"{field} {old} -> {new}")
     seen = now.pid is not None
-    restarted = seen and (before.pid, before.started_wall_ns) != (now.pid, now.started_wall_ns)
+    # a process that is found only now may be the one that was there all along
+    other = (before.pid, before.started_wall_ns) != (now.pid, now.started_wall_ns)
+    restarted = seen and other and (before.pid is not None or was_away)
     if not changes:
         if restarted:
             return f"{title} restarted with the same flags"

@@ -75,6 +75,9 @@ class Proc:
     def all(self) -> Iterable[Process]:
         return self._table.look()
 
+    def lives(self, pid: int) -> bool:
+        return Path(f"/proc/{pid}").exists()
+
     def sockets(self, pid: int) -> Sequence[Socket]:
         seen = psutil.Process(pid).net_connections("tcp")
         return [(one.laddr.ip, one.laddr.port) for one in seen if one.status == psutil.CONN_LISTEN and one.laddr]

@@ -22,7 +22,7 @@ from decodetop.server.watch import Watch
 
 SCAN_S = 10.0
 SCAN_AGAIN_S = 2.0
-"""After a server of this box went down, its successor is looked for this soon."""
+"""For a while after a server of this box went down, its successor is looked for this often."""
 SCAN_WAIT_S = 3.0
 FIRST_WAIT_S = 3.0
 WAIT_S = 0.8
@@ -156,20 +156,27 @@ class ServerProbe:
     # --- what is on this box ---
 
     async def _look_around(self) -> None:
-        """Start a scan when one is due; only the first is waited for."""
+        """Start a scan when one is due. It is waited for where nothing, or only what has ended, is known."""
         if not self._discover:
             return
         now_ns = self._clock.now_ns()
         before = self._scan_task
-        if not self.searching and now_ns >= self._scan_due_ns:
+        pids = [watch.found.root_pid for watch in self._watches.values() if watch.found is not None]
+        gone = not all(map(self._proc.lives, pids))
+        if not self.searching and (gone or now_ns >= self._scan_due_ns):
+            unasked = now_ns - self._scan_due_ns > SCAN_S * SECOND_NS
             self._scan_due_ns = now_ns + int(SCAN_S * SECOND_NS)
             self._scan_task = asyncio.ensure_future(self._search())
-            if before is None:
+            if before is None or gone or unasked:
                 await self._at_most(SCAN_WAIT_S, _shielded(self._scan_task))
             else:
                 before.result()  # a fault of ours: let the engine say so
-        elif any(watch.found is not None and watch.server.status == "down" for watch in self._watches.values()):
+        elif any(self._left_lately(watch, now_ns) for watch in self._watches.values()):
             self._scan_due_ns = min(self._scan_due_ns, now_ns + int(SCAN_AGAIN_S * SECOND_NS))
+
+    def _left_lately(self, watch: Watch, now_ns: int) -> bool:
+        left = watch.found is not None or (watch.gone_ns is not None and now_ns - watch.gone_ns < GONE_S * SECOND_NS)
+        return left and watch.server.status == "down"
 
     async def _search(self) -> None:
         self._scan = await self._thread.call(partial(scan, self._proc, self._named))

@@ -179,6 +179,14 @@ def is_simulated(reading: ServerReading | None) -> bool:
     return current is not None and current.simulated
 
 
+def restarted(before: Server, after: Server) -> bool:
+    """Whether another start of it is seen. One told by the process can't be compared with one told by its metrics."""
+    if (before.root_pid is None) != (after.root_pid is None):
+        return False
+    starts = (before.started_wall_ns, after.started_wall_ns)
+    return before.root_pid != after.root_pid or (None not in starts and starts[0] != starts[1])
+
+
 class TryGeneration(Command, frozen=True, kw_only=True):
     """Let `endpoint` generate one token: does it work?"""
 
