@@ -19,7 +19,7 @@ async def test_nobody_listens() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        with pytest.raises(LoadFailed, match=r"can't connect to http://127\.0\.0\.1:\d+: Connection refused") as caught:
+        with pytest.raises(LoadFailed, match=r"can't connect to http://127\.0\.0\.1:\d+: connection refused") as caught:
             await run_load(plan_for(url), None, Heard(), asyncio.Event())
     assert caught.value.kind == "cut" and "address" in caught.value.hint
 

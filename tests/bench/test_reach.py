@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
-import ssl
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from decodetop.bench.launch import LoadFailed, environment, run_load
+from support.certificates import certificate as made
+from support.certificates import serving
 from support.loads import Heard, load, plan_for
 from support.token_server import MODELS, Seen, Step, TokenServer, completions, reply
 
@@ -75,22 +74,12 @@ async def test_a_key_that_can_not_be_sent() -> None:
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """A self-signed certificate for 127.0.0.1, with its key in the same file."""
-    found = shutil.which("openssl")
-    if found is None:
-        pytest.skip("no openssl to make a certificate with")
-    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
-    new = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
-    name = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1")
-    subprocess.run([found, *new, *name, "-keyout", key, "-out", cert], check=True, capture_output=True)
-    cert.write_text(cert.read_text() + key.read_text())
-    return cert
+    return made(tmp_path)
 
 
 async def test_https(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(certificate)
-    async with TokenServer(completions, tls) as server:
-        with pytest.raises(LoadFailed, match=r"certificate verify failed") as caught:
+    async with TokenServer(completions, serving(certificate)) as server:
+        with pytest.raises(LoadFailed, match=r"certificate is not believed: self-signed") as caught:
             await run_load(plan_for(server.url), None, Heard(), asyncio.Event())
         assert "SSL_CERT_FILE" in caught.value.hint
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))

@@ -192,8 +192,12 @@ async def test_an_answer_of_a_foreign_coding_is_a_word(clock: ManualClock) -> No
 
 def test_what_tls_says_is_not_taken_for_the_system_s_word() -> None:
     refused = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
-    refused.verify_message = "self-signed certificate"
+    refused.verify_code, refused.verify_message = 18, "self-signed certificate"
     error = httpx.ConnectError("failed")
     error.__cause__ = refused
     no = SafeClient("https://127.0.0.1:1", SystemClock())._no_answer("/v1/models", error)
-    assert (no.status, no.message) == ("down", "TLS failed: self-signed certificate")
+    assert (no.status, no.message) == (
+        "down",
+        "TLS failed: its certificate is not believed: self-signed certificate "
+        "(name the file of the authority that signed it: SSL_CERT_FILE=ca.pem)",
+    )

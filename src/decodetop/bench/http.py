@@ -18,6 +18,7 @@ from decodetop.bench.reading import Api, ErrorKind
 from decodetop.bench.request import Address
 from decodetop.bench.sse import SseDecoder
 from decodetop.bench.stream import StreamLog
+from decodetop.core.reach import root_words
 from decodetop.errors import RequestError
 
 Now = Callable[[], int]
@@ -304,8 +305,4 @@ class Connection(asyncio.Protocol):
 
 def reason(error: BaseException | None) -> str:
     """An error's own words, in one line."""
-    if isinstance(error, TimeoutError):
-        return "no answer in time"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
+    return "no answer in time" if isinstance(error, TimeoutError) or error is None else root_words(error)

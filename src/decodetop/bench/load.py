@@ -14,6 +14,7 @@ from decodetop.bench.request import PATHS, Address, Dialect, address, body, head
 from decodetop.bench.wire import Record
 from decodetop.bench.workload import Workload
 from decodetop.core.outside import plain
+from decodetop.core.reach import trust
 from decodetop.errors import UsageError
 
 HOPELESS_S = 300.0
@@ -45,7 +46,7 @@ def target(endpoint: str, key: str | None) -> Target:
     where = address(endpoint)
     if key is not None and not (key.isascii() and key.isprintable() and " " not in key):
         raise UsageError("the server's key holds a space, a line break or a letter outside ASCII", "check its source")
-    return Target(where=where, tls=ssl.create_default_context() if where.tls else None, key=key)
+    return Target(where=where, tls=trust() if where.tls else None, key=key)
 
 
 class Load:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Iterator
 
 import msgspec
@@ -14,6 +13,7 @@ from decodetop.bench.prompts import Prompts
 from decodetop.bench.reading import ErrorKind, Plan
 from decodetop.bench.request import PATHS, Dialect, body, first_dialect, head, simpler
 from decodetop.core.decode import NotDecoded, decode
+from decodetop.core.reach import certificate_hint, is_tls
 from decodetop.errors import RequestError
 
 TRIAL_TOKENS = 8
@@ -74,8 +74,8 @@ class _Talk:
         except (OSError, TimeoutError) as error:
             message = f"can't connect to {self.plan.endpoint}: {reason(error)}"
             hint = "is the server up, and is this its address and port?"
-            if isinstance(error, ssl.SSLCertVerificationError):
-                hint = "name the file of the authority that signed it: SSL_CERT_FILE=ca.pem"
+            if is_tls(error):
+                hint = certificate_hint(error) or "is the scheme right: http or https?"
             raise Refused("cut", message, hint) from error
 
     def close(self) -> None:

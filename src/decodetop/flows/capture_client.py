@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 from collections.abc import Mapping
 from typing import Literal
 
 import httpx
 import msgspec
 
-from decodetop.core.clock import Clock, Late, within
+from decodetop.core.clock import Clock
 from decodetop.core.outside import plain
+from decodetop.core.reach import certificate_hint, is_nobody, root_words
 from decodetop.errors import RequestError
-from decodetop.server.client import base_url, root_words
+from decodetop.server.client import base_url
+from decodetop.server.fetch import client, fetch, in_time
 from decodetop.server.redact import redact_text
 
 Control = Literal["/start_profile", "/stop_profile"]
@@ -22,7 +22,11 @@ TEXT_MAX = 300
 
 
 class Unreachable(RequestError):
-    """Nobody listens at the address: nothing was sent, and nothing can be profiling there."""
+    """No connection: nothing was sent. `nobody` listens there: nothing can be profiling."""
+
+    def __init__(self, message: str, hint: str, *, nobody: bool) -> None:
+        super().__init__(message, hint)
+        self.nobody = nobody
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,42 +52,29 @@ class ProfileClient:
     async def post(self, path: Control, body: Mapping[str, object] | None, timeout_s: float) -> Reply:
         """Raises Unreachable, or RequestError when an answer does not come."""
         try:
-            return await within(self._clock, timeout_s, self._send(path, body))
-        except Late as late:
-            late.task.cancel()
-            await asyncio.wait({late.task})
-            if not late.task.cancelled():
-                late.task.exception()  # seen: asyncio would print it otherwise
+            return await in_time(self._clock, timeout_s, self._send(path, body))
+        except TimeoutError:
             message = f"{self.endpoint} did not answer POST {path} within {timeout_s:g} s"
             raise RequestError(message, "is the server stuck? its log says") from None
-        except (httpx.ConnectError, httpx.InvalidURL, httpx.UnsupportedProtocol, ssl.SSLError) as error:
+        except (httpx.ConnectError, httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
             message = f"can't connect to {self.endpoint}: {self._clean(root_words(error))}"
-            raise Unreachable(message, "is the server up, and is this its address and port?") from None
-        except (httpx.HTTPError, OSError) as error:
+            hint = certificate_hint(error) or "is the server up, and is this its address and port?"
+            raise Unreachable(message, hint, nobody=is_nobody(error)) from None
+        except (httpx.HTTPError, OSError) as error:  # TLS that breaks later is an OSError too
             message = f"{self.endpoint}: the connection broke at POST {path}: {self._clean(root_words(error))}"
             raise RequestError(message, "did the server die? its log says") from None
 
     async def _send(self, path: Control, body: Mapping[str, object] | None) -> Reply:
-        headers = {"Accept-Encoding": "identity"}
+        headers = {"Content-Type": "application/json"} if body is not None else {}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        content = None
-        if body is not None:
-            headers["Content-Type"] = "application/json"
-            content = msgspec.json.encode(body)
-        # no proxies and no netrc of the environment, no redirects: only the named host is ever asked
-        async with (
-            httpx.AsyncClient(
-                trust_env=False, follow_redirects=False, timeout=None, verify=self._base.startswith("https")
-            ) as http,
-            http.stream("POST", self._base + path, headers=headers, content=content) as response,
-        ):
-            text = b""
-            async for part in response.aiter_bytes():
-                text += part
-                if len(text) > 4 * TEXT_MAX:
-                    break
-            return Reply(code=response.status_code, text=self._clean(text.decode("utf-8", "replace")))
+        content = None if body is None else msgspec.json.encode(body)
+        url = self._base + path
+        async with client(self._base) as http:
+            got = await fetch(http, "POST", url, headers, most=4 * TEXT_MAX, content=content, begin_only=True)
+        # its code is what counts, whatever the words are
+        said = got.body.decode("utf-8", "replace") or (f"(a body {got.trouble})" if got.trouble else "")
+        return Reply(code=got.code, text=self._clean(said))
 
     def _clean(self, text: str) -> str:
         line = plain(redact_text(text, (self._key,) if self._key else ()))

@@ -67,8 +67,10 @@ async def stop(client: ProfileClient, engine: str, timeout_s: float) -> None:
     """Have it stop. Returns when its profiler is known not to run. Raises RequestError when that is not known."""
     try:
         reply = await client.post("/stop_profile", None, timeout_s)
-    except Unreachable:
-        return
+    except Unreachable as error:
+        if error.nobody:
+            return  # who profiled is gone
+        raise
     # SGLang answers 500 when none is under way, vLLM without a profiler 404
     idle = reply.code == 404 or (engine == "sglang" and reply.code in (400, 500))
     if reply.code != 200 and not idle:

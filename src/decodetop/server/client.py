@@ -6,21 +6,19 @@ A GET is not harmless: SGLang's `/start_profile` starts a profile and `/health` 
 
 from __future__ import annotations
 
-import asyncio
-import os
-import socket
 import ssl
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 
-from decodetop.core.clock import Clock, Late, within
+from decodetop.core.clock import Clock
 from decodetop.core.decode import NotDecoded, decode
+from decodetop.core.reach import certificate_hint, is_tls, root_words
 from decodetop.errors import RequestError
+from decodetop.server.fetch import BadBody, Fetched, client, fetch, in_time
 from decodetop.server.reading import Engine, Status
 from decodetop.server.redact import redact_text
 
@@ -106,16 +104,14 @@ class SafeClient:
         if path not in SAFE[engine]:
             raise PathRefused(f"GET {path} is not on the list of safe addresses of {engine}")
         try:
-            code, content_type, body = await within(self._clock, timeout_s, self._fetch(path))
-        except Late as late:
-            late.task.cancel()
-            await asyncio.wait({late.task})
-            if not late.task.cancelled():
-                late.task.exception()  # seen: asyncio would print it otherwise
-            raise NoAnswer("hung", f"no answer within {timeout_s:g} s to {path}") from None
+            got = await in_time(self._clock, timeout_s, self._fetch(path))
+        except TimeoutError as late:
+            raise NoAnswer("hung", f"{late} to {path}") from None
+        except BadBody as bad:
+            raise NoAnswer("not_a_server", f"its answer to {path} is {bad.message}", bad.hint) from None
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError, ValueError) as error:
             raise self._no_answer(path, error) from None
-        return Answer(code=code, content_type=content_type, body=body)
+        return Answer(code=got.code, content_type=got.content_type, body=got.body)
 
     def clean(self, text: str) -> str:
         """One line of at most 200 characters without keys."""
@@ -127,84 +123,27 @@ class SafeClient:
             await self._http.aclose()
             self._http = None
 
-    async def _fetch(self, path: str) -> tuple[int, str, bytes]:
+    async def _fetch(self, path: str) -> Fetched:
         if self._http is None:
-            # no proxies and no netrc of the environment, no redirects: only the named host is ever asked
-            self._http = httpx.AsyncClient(
-                trust_env=False, follow_redirects=False, timeout=None, verify=self._base.startswith("https")
-            )
-        accept = "text/plain" if path.endswith("/metrics") else "application/json"
-        headers = {"Accept": accept, "Accept-Encoding": "identity"}
+            self._http = client(self._base)
+        headers = {"Accept": "text/plain" if path.endswith("/metrics") else "application/json"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
-        async with self._http.stream("GET", self._base + path, headers=headers) as response:
-            parts: list[bytes] = []
-            size = 0
-            inflate = _inflater(response.headers.get("content-encoding", "identity"), path)
-            async for raw in response.aiter_raw():
-                part = inflate(raw, BODY_MAX_BYTES + 1 - size)
-                size += len(part)
-                if size > BODY_MAX_BYTES:
-                    limit = BODY_MAX_BYTES >> 20
-                    raise NoAnswer("not_a_server", f"its answer to {path} is longer than {limit} MiB")
-                parts.append(part)
-            return response.status_code, response.headers.get("content-type", ""), b"".join(parts)
+        return await fetch(self._http, "GET", self._base + path, headers, most=BODY_MAX_BYTES)
 
     def _no_answer(self, path: str, error: Exception) -> NoAnswer:
         what = self.clean(root_words(error))
         if isinstance(error, httpx.ConnectError):
-            if _is_tls(error):
-                return NoAnswer("down", f"TLS failed: {what}", "check the scheme and the certificate")
+            if is_tls(error):
+                hint = certificate_hint(error)
+                how = f" ({hint})" if hint else ""
+                return NoAnswer("down", f"TLS failed: {what}{how}")
             return NoAnswer("down", what, "is the server running, and is the port right?")
         if isinstance(error, httpx.RemoteProtocolError) and "illegal" in what.lower():
             return NoAnswer("not_a_server", f"does not speak HTTP: {what}", "check the port")
         if isinstance(error, (httpx.InvalidURL, httpx.UnsupportedProtocol)):
             return NoAnswer("down", f"not an address: {what}", "use for example http://127.0.0.1:30000")
         return NoAnswer("down", f"the connection broke at {path}: {what}")
-
-
-def _inflater(coding: str, path: str) -> Callable[[bytes, int], bytes]:
-    """(raw, most) -> at most `most` bytes of content. Some proxies compress although told not to, and a little
-    hostile gzip is gigabytes: no more of it is unpacked than is wanted.
-    """
-    coding = coding.strip().lower()
-    if coding in ("", "identity"):
-        return lambda raw, most: raw
-    if coding not in ("gzip", "deflate"):
-        raise NoAnswer("not_a_server", f"its answer to {path} is compressed as {coding}", "is there a proxy before it?")
-    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32 if coding == "gzip" else zlib.MAX_WBITS)
-
-    def inflate(raw: bytes, most: int) -> bytes:
-        try:
-            return unpack.decompress(raw, most)
-        except zlib.error as error:
-            raise NoAnswer("not_a_server", f"its answer to {path} is damaged {coding}: {error}") from None
-
-    return inflate
-
-
-def root_words(error: BaseException) -> str:
-    """What the system said, below the layers that say less (`All connection attempts failed`)."""
-    words = str(error) or type(error).__name__
-    below: BaseException | None = error
-    while below is not None:
-        if isinstance(below, ssl.SSLError):  # its errno is not the system's
-            verified = getattr(below, "verify_message", "")
-            return str(verified or below.reason or words).lower().replace("_", " ")
-        if isinstance(below, BaseExceptionGroup):
-            below = below.exceptions[0]
-            continue
-        if isinstance(below, OSError) and below.errno is not None:
-            said = below.strerror if isinstance(below, socket.gaierror) else os.strerror(below.errno)
-            return (said or words).lower()
-        below = below.__cause__ or below.__context__
-    return words
-
-
-def _is_tls(error: BaseException | None) -> bool:
-    while error is not None and not isinstance(error, ssl.SSLError):
-        error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def base_url(endpoint: str) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import httpx
+import msgspec
 
 from decodetop.core.clock import SECOND_NS, Clock
-from decodetop.server.client import base_url, root_words
+from decodetop.core.outside import plain
+from decodetop.core.reach import root_words
+from decodetop.server.client import BODY_MAX_BYTES, base_url
+from decodetop.server.fetch import BadBody, client, fetch, in_time
 from decodetop.server.reading import Generation, Server
 from decodetop.server.redact import redact_text
 
@@ -31,15 +34,21 @@ async def generation(server: Server, key: str | None, clock: Clock) -> Generatio
 
 async def one_token(endpoint: str, model: str, key: str | None, clock: Clock) -> Generated:
     """POST /v1/completions with one token; never raises for what the server does."""
-    headers: Mapping[str, str] = {"Authorization": f"Bearer {key}"} if key else {}
-    body = {"model": model, "prompt": "1 2 3", "max_tokens": 1, "temperature": 0}
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+    content = msgspec.json.encode({"model": model, "prompt": "1 2 3", "max_tokens": 1, "temperature": 0})
+    base = base_url(endpoint)
     began_ns = clock.now_ns()
     try:
-        async with httpx.AsyncClient(trust_env=False, timeout=GENERATE_S, headers=headers) as http:
-            answer = await http.post(f"{base_url(endpoint)}/v1/completions", json=body)
+        async with client(base) as http:
+            asked = fetch(http, "POST", f"{base}/v1/completions", headers, most=BODY_MAX_BYTES, content=content)
+            answer = await in_time(clock, GENERATE_S, asked)
+    except TimeoutError as late:
+        return Generated(None, str(late))
+    except BadBody as bad:
+        return Generated(None, f"its answer is {bad.message}")
     except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
         return Generated(None, redact_text(root_words(error), (key,) if key else ()))
-    if answer.status_code != 200:
-        said = redact_text(answer.text[:120], (key,) if key else ())
-        return Generated(None, f"it answered {answer.status_code}: {' '.join(said.split())}")
+    if answer.code != 200:
+        said = redact_text(answer.body[:120].decode("utf-8", "replace"), (key,) if key else ())
+        return Generated(None, f"it answered {answer.code}: {plain(said)}")
     return Generated((clock.now_ns() - began_ns) / SECOND_NS * 1000)
