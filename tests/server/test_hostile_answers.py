@@ -8,6 +8,7 @@ import os
 import tracemalloc
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ async def profile(url: str) -> str:
 ASKS = {"look": look, "generate": generate, "profile": profile}
 
 
+@cache
 def packed(times: int) -> bytes:
     """A gigabyte of zeros as gzip, as gzip of gzip..."""
     pack = zlib.compressobj(9, wbits=31)
