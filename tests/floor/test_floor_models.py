@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
 
 from decodetop.errors import DataError
+from decodetop.floor.config import read_json
 from decodetop.floor.model import open_model
 
 HERE = Path(__file__).parent
@@ -120,3 +122,21 @@ def test_families_whose_formula_fails_are_refused(name: str, why: str) -> None:
     with pytest.raises(DataError, match=f"not supported.*{why}") as caught:
         open_model(CONFIGS / f"{name}.json")
     assert "supported are" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        # q, k, v and output: 4096 + 2 x 1024 + 4096 a layer, as transformers builds them
+        ("llama-3.1-8b", 32 * (4096 + 2 * 1024 + 4096)),
+        ("qwen3-8b", 36 * (4096 + 2 * 1024 + 4096)),
+        ("gemma-2-9b", 42 * (4096 + 2 * 2048 + 3584)),
+        # GLM-4.5 has none at the output, and says so itself
+        ("glm-4.5", 0),
+    ],
+)
+def test_a_bias_of_attention_is_of_the_output_too(tmp_path: Path, name: str, more: int) -> None:
+    known = read_json(CONFIGS / f"{name}.json")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**known, "attention_bias": True}), "utf-8")
+    assert open_model(path).params.total - open_model(CONFIGS / f"{name}.json").params.total == more

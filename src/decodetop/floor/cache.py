@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from decodetop.errors import DataError
-from decodetop.floor.formats import FP8_DS_MLA, KV_BYTES
+from decodetop.floor.formats import FP8_DS_MLA, KV_BYTES, PER_TOKEN_HEAD
 from decodetop.floor.shape import Layer, Mla, Shape
 
 DS_MLA_TOKEN_BYTES = 656
@@ -16,6 +16,10 @@ DS_MLA_TOKEN_BYTES = 656
 
 INDEX_SCALE_BYTES = 4
 """One scale a token beside 128 FP8 index keys (SGLang's memory pool)."""
+
+
+HEAD_SCALE_BYTES = 4
+"""vLLM's budget of a token and head, for K and for V each."""
 
 
 def value_bytes(dtype: str) -> float:
@@ -49,14 +53,17 @@ def layer_kv(shape: Shape, layer: Layer, context: int, dtype: str, shards: int) 
 
 
 def _latent_bytes(mla: Mla, dtype: str) -> float:
-    return DS_MLA_TOKEN_BYTES if dtype.lower() == FP8_DS_MLA else mla.latent * value_bytes(dtype)
+    if dtype.lower() == FP8_DS_MLA:
+        return DS_MLA_TOKEN_BYTES
+    return mla.latent * value_bytes(dtype) + (HEAD_SCALE_BYTES if dtype.lower().endswith(PER_TOKEN_HEAD) else 0)
 
 
 def _token_kv(shape: Shape, layer: Layer, dtype: str, shards: int) -> float:
     if layer.mixer != "attention" or shape.attention is None:
         return 0.0
     heads = max(1, math.ceil(shape.attention.kv_heads / shards))
-    return 2 * heads * shape.attention.head_dim * value_bytes(dtype)
+    scale = HEAD_SCALE_BYTES if dtype.lower().endswith(PER_TOKEN_HEAD) else 0
+    return 2 * heads * (shape.attention.head_dim * value_bytes(dtype) + scale)
 
 
 def _seen(layer: Layer, context: int) -> int:

@@ -21,7 +21,7 @@ NOPE_INTERVAL = 4
 
 
 class Family(NamedTuple):
-    """What the config does not say. `shared`: Llama-4 always has one shared expert as wide as the others."""
+    """What the config does not say. `o_bias`: the bias of q, k and v, where there is one, is of the output too."""
 
     qkv_bias: bool = False
     o_bias: bool = False
@@ -38,23 +38,24 @@ class Family(NamedTuple):
 
 
 _DEEPSEEK = Family(router_bias=True)
-_GEMMA = Family(norms=4, tied=True)
+_QWEN3 = Family(qk_norm="head", o_bias=True)
+_GEMMA = Family(norms=4, tied=True, o_bias=True)
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family(),
+    "llama": Family(o_bias=True),
     "mistral": Family(sliding="all"),
     "mixtral": Family(sliding="all"),
     "qwen2": Family(qkv_bias=True, sliding="flag"),
     "qwen2_moe": Family(qkv_bias=True, sliding="flag", shared_gate=True),
-    "qwen3": Family(qk_norm="head", sliding="flag"),
-    "qwen3_moe": Family(qk_norm="head", sliding="flag"),
-    "qwen3_vl": Family(qk_norm="head"),
-    "qwen3_vl_moe": Family(qk_norm="head"),
-    "qwen3_next": Family(qk_norm="head", gate=True, shared_gate=True),
-    "qwen3_5": Family(qk_norm="head", gate=True),
-    "qwen3_5_moe": Family(qk_norm="head", gate=True, shared_gate=True),
+    "qwen3": _QWEN3._replace(sliding="flag"),
+    "qwen3_moe": _QWEN3._replace(sliding="flag"),
+    "qwen3_vl": _QWEN3,
+    "qwen3_vl_moe": _QWEN3,
+    "qwen3_next": _QWEN3._replace(gate=True, shared_gate=True),
+    "qwen3_5": _QWEN3._replace(gate=True),
+    "qwen3_5_moe": _QWEN3._replace(gate=True, shared_gate=True),
     "phi3": Family(sliding="all"),
-    "gemma": Family(tied=True),
+    "gemma": Family(tied=True, o_bias=True),
     "gemma2": _GEMMA._replace(sliding="every_other"),
     "gemma3": _GEMMA._replace(qk_norm="head", sliding="pattern"),
     "deepseek_v2": Family(),
@@ -66,7 +67,7 @@ FAMILIES: dict[str, Family] = {
     "glm_moe_dsa": _DEEPSEEK,
     "gpt_oss": Family(qkv_bias=True, o_bias=True, sinks=True, expert_bias=True, router_bias=True),
     "minimax_m2": Family(qk_norm="layer", router_bias=True),
-    "llama4": Family(sliding="pattern"),
+    "llama4": Family(sliding="pattern", o_bias=True),
     "nemotron_h": Family(gated_mlp=False, router_bias=True),
 }
 
@@ -258,7 +259,7 @@ def _attention(config: Config, name: str, family: Family, mla: Mla | None) -> At
         kv_heads=kv_heads,
         head_dim=head_dim,
         qkv_bias=bias,
-        o_bias=family.o_bias,
+        o_bias=bias and family.o_bias,
         sinks=family.sinks,
         gate=config.flag("attn_output_gate", family.gate),
         qk_norm=qk_norm,

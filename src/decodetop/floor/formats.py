@@ -54,8 +54,13 @@ DTYPES = {
 KV_BYTES = {
     "bf16": 2.0, "fp16": 2.0, "fp32": 4.0, "fp8": 1.0, "fp8_e4m3": 1.0, "fp8_e5m2": 1.0, "int8": 1.0,
     "fp4": 0.5 + 1 / 16, "fp4_e2m1": 0.5 + 1 / 16, "q8_0": 8.5 / 8, "q4_0": 4.5 / 8, "f16": 2.0, "f32": 4.0,
+    "bfloat16": 2.0, "float16": 2.0, "half": 2.0, "nvfp4": 0.5 + 1 / 16, "fp8_per_token_head": 1.0,
+    "int8_per_token_head": 1.0,
 }  # fmt: skip
-"""Bytes of one KV value; `fp8_ds_mla` is a layout of whole tokens: see `cache.py`."""
+"""Bytes of one KV value; `fp8_ds_mla` is a layout of whole tokens, and some have scales beside: see `cache.py`."""
+
+PER_TOKEN_HEAD = "_per_token_head"
+"""Ends the name of a KV format with a scale of its own for every token and head (vLLM)."""
 
 FP8_DS_MLA = "fp8_ds_mla"
 
