@@ -225,7 +225,7 @@ def test_a_kv_format_that_is_not_known_costs_its_word_only(tmp_path: Path) -> No
 
 
 def test_scales_a_head_and_token_are_read_too() -> None:
-    """vLLM keeps 4 bytes a token and head for K and for V beside 8 bit values; a scale a head of all tokens is nothing."""
+    """vLLM keeps 4 bytes a token and head for K and for V beside 8 bit values; one a head is nothing."""
     shape = open_model(CONFIGS / "qwen3-8b.json").shape
     one = shape.layers[0]
     assert layer_kv(shape, one, 1000, "fp8", 1) == 1000 * 2 * 8 * 128
