@@ -136,7 +136,7 @@ class Nvml(Calls):
         return int(self._ask("nvmlDeviceGetTemperatureThreshold", gpu, which))
 
     def temperature_left(self, gpu: Handle) -> int:
-        """Degrees to the slowdown (T.Limit); Ada and later."""
+        """Degrees to the nearest slowdown (T.Limit): on an H200 that of the software, at 87, not 89. Ada and later."""
         return int(self._ask("nvmlDeviceGetMarginTemperature", gpu))
 
     def fan(self, gpu: Handle) -> int:

@@ -62,7 +62,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     `pcie_tx_bytes_s` and rx are means since the last reading (`pcie_traffic` gpm) or a watch of 20 ms (sample).
     A lost GPU keeps the index it had. `energy_j` counts from the driver's load, `time_limited_ns[reason]` too;
     `energy_run_j` and `time_limited_run_ns` count from the first reading of this run, at `run_began_ns`.
-    `temperature_left_c` is how far the GPU is from its slowdown. `nvlink_max_bytes_s`: all links up, one way.
+    `temperature_left_c` is how far the GPU is from its nearest slowdown. `nvlink_max_bytes_s`: all links up, one way.
     `recovery_action` is what the driver asks for, None while it asks for nothing or can't say (then with a reason).
     """
 

@@ -146,7 +146,7 @@ def _health(gpu: Gpu) -> list[Pair]:
     return [
         pair("limits", text.limits_text(gpu)),
         pair("temperature", words.now_of_max(gpu.temperature_c, gpu.temperature_slowdown_c), "°C", 9),
-        pair("to slowdown", plain(gpu.temperature_left_c), "°C left", 5),
+        pair("first limit", plain(gpu.temperature_left_c), "°C away", 5),
         pair("memory temp.", plain(gpu.memory_temperature_c), "°C", 5),
         pair("fan", plain(gpu.fan_percent), "%", 5),
         pair("ECC uncorrected", words.number(errors), "", 5, "bad" if errors else ""),
