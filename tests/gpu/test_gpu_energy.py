@@ -30,4 +30,4 @@ def test_a_gpu_is_found_by_its_index_wherever_it_stands() -> None:
     moved = GpuReading(gpus=(Gpu(index=3), Gpu(index=0, name="a")))
     found = gpu_of(moved, 0)
     assert found is not None and found.name == "a"
-    assert gpu_of(moved, 7) is None and gpu_of(None, 0) is None
+    assert gpu_of(moved, 7) is gpu_of(moved, -9) is gpu_of(None, 0) is None

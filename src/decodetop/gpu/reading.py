@@ -197,6 +197,6 @@ def energy_over(history: Iterable[Past], index: int) -> Energy | None:
 def gpu_of(reading: object, index: int) -> Gpu | None:
     """The GPU of that index in a reading; nearly always at the place of its index."""
     gpus = reading.gpus if isinstance(reading, GpuReading) else ()
-    if index < len(gpus) and gpus[index].index == index:
+    if 0 <= index < len(gpus) and gpus[index].index == index:
         return gpus[index]
     return next((one for one in gpus if one.index == index), None)
