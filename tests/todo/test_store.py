@@ -22,6 +22,7 @@ from decodetop.todo.store import (
     EARLIER_ITEMS_KEPT,
     EARLIER_KEPT,
     BrokenFileError,
+    Known,
     NewerSchemaError,
     TodoStore,
     salvaged,
@@ -30,6 +31,11 @@ from decodetop.todo.store import (
 
 def adding(content: str) -> Any:
     return lambda document: add(document, AddTodo(content=content), 0)[0]
+
+
+def known(*versions: Document) -> Known:
+    """As a screen knows it that wrote the last of these."""
+    return Known(agreed=versions[-1], foreign=None, last=versions[-1], versions=versions)
 
 
 def contents(store: TodoStore) -> list[str]:
@@ -151,7 +157,7 @@ def test_other_broken_bytes_get_a_copy_of_their_own(tmp_path: Path) -> None:
     store = TodoStore(tmp_path)
     for number, data in enumerate((b"[1", b"[2"), 1):
         write(store, data)
-        store.save(adding("x")(Document()), (), Document())
+        store.save(adding("x")(Document()), known(Document()), True)
         assert (tmp_path / f"todo.json.broken-{number}").read_bytes() == data
         assert contents(store) == ["x"]
 
@@ -170,7 +176,7 @@ def test_a_broken_file_is_not_overwritten_if_it_cannot_be_copied(
 
     monkeypatch.setattr(os, "open", full)
     with pytest.raises(DataError, match="No space left on device"):
-        store.save(adding("x")(Document()), (), Document())
+        store.save(adding("x")(Document()), known(Document()), True)
     assert store.path.read_bytes() == data
 
 
@@ -250,7 +256,7 @@ def test_an_empty_file_is_an_empty_list_unless_it_held_items_before(tmp_path: Pa
     base = store.update(adding("x"))
     write(store, b"")
     with pytest.raises(BrokenFileError, match="it is empty"):
-        store.save(adding("y")(base), (base,))
+        store.save(adding("y")(base), known(base))
     assert store.path.read_bytes() == b""
 
 
@@ -258,7 +264,7 @@ def test_a_file_gone_from_disk_is_written_again_with_all_it_held(tmp_path: Path)
     store = TodoStore(tmp_path)
     base = store.update(adding("x"))
     store.path.unlink()
-    store.save(adding("y")(base), (base,))
+    store.save(adding("y")(base), known(base))
     assert contents(store) == ["x", "y"]
 
 
@@ -266,7 +272,7 @@ def test_what_a_foreign_tool_left_out_is_put_back(tmp_path: Path) -> None:
     store = TodoStore(tmp_path)
     base = store.update(lambda document: add(document, AddTodo(content="x", notes="why"), 0)[0])
     write(store, [{"content": "x", "status": "completed"}])
-    store.save(base, (base,))
+    store.save(base, known(base))
     (item,) = store.read().items
     assert (item["id"], item["status"], item["notes"]) == ("t1", "completed", "why")
 
@@ -332,12 +338,11 @@ def test_writers_that_know_nothing_of_each_other_lose_nothing(tmp_path: Path) ->
     store = TodoStore(tmp_path)
     write(store, PLAN)
     base = store.read()
-    now, seen = store.save(adding("of the screen")(base), (base,))
-    versions = (base, seen.theirs, now)
+    now, seen = store.save(adding("of the screen")(base), known(base))
     for word in ("first command", "second command"):
         store.update(adding(word))
         write(store, [{**PLAN[0], "status": "completed"}, PLAN[1]])
-    saved, _ = store.save(adding("of the screen, later")(now), versions)
+    saved, _ = store.save(adding("of the screen, later")(now), known(base, seen.theirs, now))
     assert sorted(item["content"] for item in saved.items) == [
         "a",
         "b",

@@ -84,13 +84,12 @@ def likely_base(theirs: Document, versions: Sequence[Document]) -> Document:
     return nearest
 
 
-def caught_up(now: Document, versions: Sequence[Document], last: Document | None) -> Document:
-    """`now` and what another decodetop wrote `last`, if that is none of the versions known: a foreign tool may have
-    overwritten it before it was seen here.
+def knows_nothing_else(theirs: Document, before: Document, newest: Document) -> bool:
+    """Whether `theirs`, as read, holds nothing of `newest` that was not in the list `before` it: an agent goes on with
+    its own list and has not looked at ours since.
     """
-    if last is None or not versions or any(same(last.items, version.items) for version in reversed(versions)):
-        return now
-    return merge3(likely_base(last, versions), now, last)
+    else_known = newest.by_id.keys() - before.by_id.keys()
+    return else_known.isdisjoint(heal(theirs, before, newest).ids)
 
 
 def similar(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

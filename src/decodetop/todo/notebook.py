@@ -7,7 +7,7 @@ from decodetop.todo import formats, model
 from decodetop.todo.document import Document, Item, same
 from decodetop.todo.edit import EditMade
 from decodetop.todo.importing import import_block
-from decodetop.todo.merge import caught_up, merge3
+from decodetop.todo.merge import merge3
 from decodetop.todo.reading import (
     CLOSED,
     AddAttempt,
@@ -20,46 +20,61 @@ from decodetop.todo.reading import (
     RestoreTodo,
     UndoTodo,
 )
-from decodetop.todo.store import Memory, Seen
+from decodetop.todo.store import Known, Seen
 from decodetop.todo.versions import Versions
 
 GONE_KEPT = 50
 
 
 class Notebook:
-    """`gone` = items that an outside edit removed, by id."""
+    """`agreed` = what the file holds too: what `now` has otherwise is only in memory. `gone` = items that an outside
+    edit removed, by id.
+    """
 
     def __init__(self) -> None:
         self.now = Document()
+        self.agreed = Document()
         self.versions = Versions()
+        self._foreign: Document | None = None
+        self._last: Document | None = None
         self.undo = model.Undo()
         self.gone: dict[str, Item] = {}
 
     @property
     def owes(self) -> bool:
         """Something is only in memory."""
-        return not same(self.versions.newest.items, self.now.items)
+        return not same(self.agreed.items, self.now.items)
 
-    def look(self, seen: Seen, memory: Memory) -> None:
-        """Take in what the file holds, and what other decodetops are known to have written."""
-        first = not self.versions
-        self._catch_up(memory)
-        self.versions.remember(seen.theirs, seen.foreign)
-        if first:  # edits made before the file could be read are new to it
-            self._take(merge3(Document(), self.now, seen.document))
-        else:
-            self._take(merge3(seen.base, self.now, seen.theirs))
+    @property
+    def known(self) -> Known | None:
+        """None before the file could be read."""
+        if not self.versions:
+            return None
+        return Known(agreed=self.agreed, foreign=self._foreign, last=self._last, versions=self.versions.all)
 
-    def saved(self, document: Document, seen: Seen) -> None:
+    def look(self, seen: Seen, last: Document | None) -> None:
+        """Take in what the file holds; `last` = what any decodetop wrote last, as far as it is known.
+
+        Edits made before the file could be read are new to it: nothing was agreed then.
+        """
+        self._remember(seen, last)
+        self._take(merge3(self.agreed, self.now, seen.document))
+        self.agreed = seen.document
+
+    def saved(self, document: Document, seen: Seen, last: Document | None) -> None:
         """`document` is in the file now, made from what was `seen` there."""
-        self.versions.remember(seen.theirs, seen.foreign)
-        self.versions.remember(document)
-        self._take(document)
+        self._remember(seen, last)
+        self.begin(document)
 
     def begin(self, document: Document) -> None:
         """Start from this, of a file that can't be read whole."""
         self.versions.remember(document)
         self._take(document)
+        self.agreed = document
+
+    def _remember(self, seen: Seen, last: Document | None) -> None:
+        self.versions.remember(seen.theirs, seen.theirs is seen.foreign)
+        self._foreign, self._last = seen.foreign, last
 
     def edit(self, command: Command, wall_ns: int) -> Notice | None:
         """Make an edit; the result is a word to the operator. Raises UsageError and DataError, with nothing changed."""
@@ -99,13 +114,6 @@ class Notebook:
                 self.now, imported = import_block(self.now, formats.parse(command.text), wall_ns)
                 return Notice(message=f"import: {imported}")
         return None
-
-    def _catch_up(self, memory: Memory) -> None:
-        now = caught_up(self.now, self.versions.all, memory.last)
-        for version, foreign in ((memory.foreign, True), (memory.last, False)):
-            if version is not None and not self.versions.holds(version):
-                self.versions.remember(version, foreign)
-        self._take(now)
 
     def _take(self, now: Document) -> None:
         """Go on with this, and remember the items that somebody else removed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -37,7 +37,7 @@ from decodetop.todo.reading import (
     TodoReading,
     UndoTodo,
 )
-from decodetop.todo.store import FILE_NAME, BrokenFileError, Memory, NewerSchemaError, Seen, TodoStore, salvaged
+from decodetop.todo.store import FILE_NAME, BrokenFileError, Known, NewerSchemaError, Seen, TodoStore, salvaged
 from decodetop.todo.view import todo_of, todos_of
 from decodetop.todo.watch import watch_folder
 
@@ -70,7 +70,7 @@ class _Disk(msgspec.Struct, frozen=True, kw_only=True):
 
     data: bytes | None
     seen: Seen | None
-    memory: Memory
+    last: Document | None
     question: str | None
     trouble: str | None
 
@@ -133,7 +133,7 @@ class TodoService:
         async with self._turn:
             await self._refresh(context)
             self._waiting.remove(command)
-            self._store.refuse_newer(self._book.versions.newest)
+            self._store.refuse_newer(self._book.agreed)
             notice = self._book.edit(command, context.clock.wall_ns())
             if notice is not None:
                 context.notify(notice)
@@ -174,9 +174,9 @@ class TodoService:
     async def _refresh(self, context: Context) -> None:
         """Take in what is on the disk, and write what is still only in memory."""
         due = self._shown.unsaved is not None
-        versions, known = self._book.versions.all, None if due else self._bytes
+        known, read = self._book.known, None if due else self._bytes
         try:
-            disk = await self._call(context, lambda: self._read(versions, known))
+            disk = await self._call(context, lambda: self._read(known, read))
         except BrokenFileError as error:
             self._broken(context, error)
         except DataError as error:
@@ -185,24 +185,28 @@ class TodoService:
         else:
             self._question, self._bytes, self._broken_since_ns = disk.question, disk.data, None
             if disk.seen is not None:
-                self._book.look(disk.seen, disk.memory)
+                self._book.look(disk.seen, disk.last)
                 due = due or (disk.data is not None and (self._book.owes or not disk.seen.whole))
             self._trouble(context, self._missing(disk.data, due) or self._newer() or disk.trouble)
         if due:
             await self._save(context, due)
 
-    def _read(self, versions: Sequence[Document], known: bytes | None) -> _Disk:
-        """On the thread. `known` are the bytes that need not be looked at again. Raises DataError."""
+    def _read(self, known: Known | None, read: bytes | None) -> _Disk:
+        """On the thread. `read` are the bytes that need not be looked at again. Raises DataError."""
         try:
             asked, trouble = question.read_question(self._folder), None
         except DataError as error:
             asked, trouble = None, str(error)
         data = self._store.read_bytes()
-        if versions and known is not None and data == known:
-            return _Disk(data=data, seen=None, memory=Memory(), question=asked, trouble=trouble)
-        seen = self._store.parse(data, versions)
-        memory = self._store.memory() if data is not None else Memory()
-        return _Disk(data=data, seen=seen, memory=memory, question=asked, trouble=trouble)
+        if known is not None and read is not None and data == read:
+            return _Disk(data=data, seen=None, last=None, question=asked, trouble=trouble)
+        seen = self._store.parse(data, known)
+        return _Disk(data=data, seen=seen, last=self._store.memory().last, question=asked, trouble=trouble)
+
+    def _write(self, now: Document, known: Known | None, broken: bool) -> tuple[Document, Seen, Document | None]:
+        """On the thread. Raises DataError."""
+        saved, seen = self._store.save(now, known, broken)
+        return saved, seen, self._store.memory().last
 
     def _missing(self, data: bytes | None, due: bool) -> str | None:
         if data is not None or due or not self._book.now.items:
@@ -211,7 +215,7 @@ class TodoService:
 
     def _newer(self) -> str | None:
         try:
-            self._store.refuse_newer(self._book.versions.newest)
+            self._store.refuse_newer(self._book.agreed)
         except NewerSchemaError as error:
             return str(error)
         return None
@@ -229,23 +233,20 @@ class TodoService:
 
     async def _save(self, context: Context, due: bool = False) -> None:
         """Write what is only in memory, merged with what the file holds. What can't be written is kept and said."""
-        now, versions = self._book.now, self._book.versions.all
+        now, known = self._book.now, self._book.known
         if not due and not self._book.owes:
             return
-        over = None
-        if self._broken_since_ns is not None:
-            if context.clock.now_ns() - self._broken_since_ns < BROKEN_GRACE_S * SECOND_NS:
-                self._shown = msgspec.structs.replace(
-                    self._shown, unsaved="the file is broken; tried again in a moment"
-                )
-                return
-            over = self._book.versions.newest
+        since_ns = self._broken_since_ns
+        broken = since_ns is not None
+        if since_ns is not None and context.clock.now_ns() - since_ns < BROKEN_GRACE_S * SECOND_NS:
+            self._shown = msgspec.structs.replace(self._shown, unsaved="the file is broken; tried again in a moment")
+            return
         try:
-            saved, seen = await self._call(context, lambda: self._store.save(now, versions, over))
+            saved, seen, last = await self._call(context, lambda: self._write(now, known, broken))
         except DataError as error:
             self._shown = msgspec.structs.replace(self._shown, unsaved=str(error))
             return
-        self._book.saved(saved, seen)
+        self._book.saved(saved, seen, last)
         self._bytes = None
         self._broken_since_ns = None
         self._shown = msgspec.structs.replace(self._shown, unsaved=None, problem=None, problem_since_wall_ns=None)

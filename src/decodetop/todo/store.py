@@ -6,7 +6,6 @@ is replaced: if it changed, the change is made anew on what it is now.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,7 +30,7 @@ from decodetop.todo.document import (
     with_ids,
 )
 from decodetop.todo.formats.todowrite import lists_in_text
-from decodetop.todo.merge import caught_up, heal, likely_base, merge3
+from decodetop.todo.merge import heal, knows_nothing_else, likely_base, merge3
 
 FILE_NAME = "todo.json"
 FILE_MAX_BYTES = 64 << 20
@@ -71,18 +70,28 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(one for one in (self.foreign, *self.earlier, self.last) if one is not None)
 
 
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What one decodetop knows: the list that it and the file `agreed` on, the `foreign` one that is in it, what any
+    decodetop had written `last` then, and the `versions` that the file was known to hold, oldest first.
+    """
+
+    agreed: Document
+    foreign: Document | None
+    last: Document | None
+    versions: tuple[Document, ...]
+
+
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file holds: `theirs`, made from the known version `base`. `document` is that and what was lost of it.
+    """What a file holds: `theirs`. `document` is that and what some tool that did not know of it had taken back.
 
     `whole` is False if the file does not hold all of the document: it is to be written even if nobody edits.
-    `foreign` = a tool that does not know our shape wrote it.
+    `foreign` = the newest list that is in it of a tool that does not know our shape.
     """
 
     document: Document
     theirs: Document
-    base: Document
     whole: bool = True
-    foreign: bool = False
+    foreign: Document | None = None
 
 
 class TodoStore:
@@ -114,37 +123,28 @@ class TodoStore:
 
         Raises DataError as `save` does; a broken file is copied aside and then BrokenFileError raised.
         """
-        return self._put(lambda seen: change(seen.document), (), None)[0]
+        return self._put(lambda seen: change(seen.document), None, False)[0]
 
-    def save(
-        self, now: Document, versions: Sequence[Document], over_broken: Document | None = None
-    ) -> tuple[Document, Seen]:
-        """Put `now`, merged with what the file holds, in its place; return that and what the file held.
+    def save(self, now: Document, known: Known | None, over_broken: bool = False) -> tuple[Document, Seen]:
+        """Put what `now` has otherwise than `known.agreed` into what the file holds; return that and what it held.
 
-        `versions` are what the file was known to hold, oldest first; none: all of `now` is new to it. A broken file
-        is copied aside first; then BrokenFileError is raised, or `over_broken` taken for its content. Raises DataError
-        if the file can't be written, or has a schema this version does not write; the file is intact then.
+        Nothing known: all of `now` is new to it. A broken file is copied aside first; then BrokenFileError is raised,
+        or with `over_broken` what was agreed taken for its content. Raises DataError if the file can't be written, or
+        has a schema this version does not write; the file is intact then.
         """
+        agreed = known.agreed if known is not None else Document()
+        return self._put(lambda seen: merge3(agreed, now, seen.document), known, over_broken)
 
-        def merged(seen: Seen) -> Document:
-            if not versions:
-                return merge3(Document(), now, seen.document)
-            return merge3(seen.base, caught_up(now, versions, self.memory().last), seen.theirs)
-
-        return self._put(merged, versions, over_broken)
-
-    def _put(
-        self, change: Callable[[Seen], Document], versions: Sequence[Document], over_broken: Document | None
-    ) -> tuple[Document, Seen]:
+    def _put(self, change: Callable[[Seen], Document], known: Known | None, over_broken: bool) -> tuple[Document, Seen]:
         target = real_path(self.path)
         with locked(target):
             sweep(target)
             sweep(self._memory_path)
             for _ in range(_TRIES):
                 data = self.read_bytes()
-                seen = self._seen(data, versions, over_broken)
+                seen = self._seen(data, known, over_broken)
                 ours = change(seen)
-                if seen.whole and same(ours.fields, seen.theirs.fields) and same(ours.items, seen.theirs.items):
+                if seen.whole and same(ours.fields, seen.document.fields) and same(ours.items, seen.document.items):
                     return ours, seen
                 self.refuse_newer(seen.theirs)
                 written = bytes_of(ours)
@@ -173,28 +173,31 @@ class TodoStore:
             raise write_error(target, error) from error
         return aside
 
-    def parse(self, data: bytes | None, versions: Sequence[Document] = ()) -> Seen:
-        """The document in the file's bytes (None = no file), seen against the versions known, oldest first.
+    def parse(self, data: bytes | None, known: Known | None = None) -> Seen:
+        """The document in the file's bytes (None = no file), seen against what is known. Raises BrokenFileError.
 
-        Raises BrokenFileError.
+        Decodetops take turns, so what any of them wrote last is all that they know together: tools that rewrite the
+        list from their own memory are merged with that, and not with what one screen happened to read in between.
         """
-        known = versions[-1] if versions else Document()
+        agreed = known.agreed if known is not None else Document()
         if data is None:  # gone from disk is not "all items removed": what was known of it is written again
-            return Seen(document=known, theirs=known, base=known, whole=not known.items)
+            foreign = known.foreign if known is not None else None
+            return Seen(document=agreed, theirs=agreed, whole=not agreed.items, foreign=foreign)
         try:
-            if not data.strip() and known.items:
+            if not data.strip() and agreed.items:
                 raise ShapeError("it is empty")  # another program is about to fill it, or was stopped before it did
             read = unnamed_document(_json(data)) if data.strip() else Document()
         except (ValueError, RecursionError) as error:
             hint = "mend the file, or move it away and `decodetop todo import` it: whole items are saved"
             raise BrokenFileError(f"{self.path} is not a checklist: {_reason(error)}", hint, data) from error
         if not read.items:
-            return _seen_against(read, versions, None)
+            return Seen(document=read, theirs=read)
         memory = self.memory()
-        if not versions:
-            return _seen_against(read, memory.all, memory.last)
-        others = [one for one in memory.earlier if not any(same(one.items, known.items) for known in versions)]
-        return _seen_against(read, (*others, *versions), None)
+        if known is None:
+            return _seen_against(read, memory.all, memory.last, memory.foreign)
+        if memory.last is None or (known.last is not None and same(memory.last.items, known.last.items)):
+            return _seen_against(read, (*memory.all, *known.versions), agreed, known.foreign)
+        return _seen_against(read, (*known.versions, *memory.all), memory.last, memory.foreign)
 
     def memory(self) -> Memory:
         """What is known from earlier, also of other decodetops; a help, so its absence is no trouble."""
@@ -213,27 +216,30 @@ class TodoStore:
 
     def _remember(self, ours: Document, seen: Seen) -> None:
         memory = self.memory()
-        foreign = seen.theirs if seen.foreign else memory.foreign
         earlier = [*memory.earlier, *([memory.last] if memory.last is not None else [])][-EARLIER_KEPT:]
         while earlier and sum(len(one.items) for one in earlier) > EARLIER_ITEMS_KEPT:
             del earlier[0]
-        kept: dict[str, Any] = {name: one and json_of(one) for name, one in (("last", ours), ("foreign", foreign))}
+        kept: dict[str, Any] = {name: one and json_of(one) for name, one in (("last", ours), ("foreign", seen.foreign))}
         kept["earlier"] = list(map(json_of, earlier))
-        with contextlib.suppress(DataError):
-            replace(self._memory_path, json.dumps(kept).encode(), durable=False)
+        data = json.dumps(kept).encode()
+        try:
+            replace(self._memory_path, data, durable=False)
+        except DataError:  # until another decodetop writes it, ours is the last all the same
+            data = self._memory_read[0]
+        self._memory_read = data, Memory(last=ours, foreign=seen.foreign, earlier=tuple(earlier))
 
     @property
     def _memory_path(self) -> Path:
         target = real_path(self.path)
         return target.with_name(f".{target.name}.last")
 
-    def _seen(self, data: bytes | None, versions: Sequence[Document], over_broken: Document | None) -> Seen:
+    def _seen(self, data: bytes | None, known: Known | None, over_broken: bool) -> Seen:
         try:
-            return self.parse(data, versions)
+            return self.parse(data, known)
         except BrokenFileError as error:
             aside = self.keep_aside(error.data)
-            if over_broken is not None:
-                return Seen(document=over_broken, theirs=over_broken, base=over_broken, whole=False)
+            if over_broken and known is not None:
+                return Seen(document=known.agreed, theirs=known.agreed, whole=False, foreign=known.foreign)
             hint = f"a copy is in {aside.name}; mend the file, or move it away and `decodetop todo import` the copy"
             raise BrokenFileError(error.message, hint, error.data) from error
 
@@ -248,16 +254,21 @@ class TodoStore:
             raise NewerSchemaError(message, "a newer decodetop wrote it: use that one, or another --investigation DIR")
 
 
-def _seen_against(read: Document, versions: Sequence[Document], last: Document | None) -> Seen:
-    """`read` as what some program made of one of the versions; `last` is to be merged in, where it is not known yet."""
+def _seen_against(
+    read: Document, versions: Sequence[Document], last: Document | None, foreign: Document | None
+) -> Seen:
+    """`read` as what some program made of one of the versions, merged with the `last`, which `foreign` is a part of."""
     cold = with_ids(read)
-    foreign = "schema" not in read.fields
+    ours = "schema" in read.fields
     if not versions:
-        return Seen(document=cold, theirs=cold, base=cold, foreign=foreign)
-    base = likely_base(read, versions)
-    theirs = heal(read, base, versions[-1])
+        return Seen(document=cold, theirs=cold, foreign=None if ours else cold)
+    newest = last or versions[-1]
+    from_memory = not ours and foreign is not None and knows_nothing_else(read, foreign, newest)
+    base = foreign if from_memory and foreign is not None else likely_base(read, versions)
+    theirs = heal(read, base, newest)
     document = theirs if last is None else merge3(base, last, theirs)
-    return Seen(document=document, theirs=theirs, base=base, whole=same(document.items, cold.items), foreign=foreign)
+    whole = same(document.items, cold.items)
+    return Seen(document=document, theirs=theirs, whole=whole, foreign=foreign if ours else theirs)
 
 
 def _json(data: bytes) -> Any:

@@ -27,9 +27,6 @@ class Versions:
         """Empty if nothing is known."""
         return self._kept[-1][0] if self._kept else Document()
 
-    def holds(self, document: Document) -> bool:
-        return any(same(document.items, kept.items) for kept, _ in reversed(self._kept))
-
     def remember(self, document: Document, foreign: bool = False) -> None:
         if self._kept and same(document.items, self.newest.items) and same(document.fields, self.newest.fields):
             return
