@@ -24,8 +24,11 @@ from decodetop.errors import RequestError
 Now = Callable[[], int]
 """CLOCK_MONOTONIC in ns, the same clock in every process of the box."""
 
-BODY_MAX_BYTES = 64 << 10
-"""Of an answer that is no stream, enough for its error message."""
+BODY_MAX_BYTES = 1 << 20
+"""Of an answer that is no stream: an error message, or a list of hundreds of models. What is longer is left."""
+
+BARE_MAX_BYTES = 256 << 10
+"""In a row that are no body: headers, trailers, words between chunks. No answer of a server has as many."""
 
 LINGER_S = 1.0
 """How long to wait for the end of the HTTP message after the stream said it is done."""
@@ -50,6 +53,7 @@ class Exchange:
         self.lingers = False
         """The stream said all it will say; its HTTP message has yet to end."""
         self._sse = SseDecoder()
+        self._broken = False
         self._events = 0
 
     @property
@@ -58,15 +62,21 @@ class Exchange:
         plain = any(word in self.content_type for word in ("json", "html"))
         return self.status is not None and 200 <= self.status < 300 and not plain and not self.encoding
 
+    @property
+    def full(self) -> bool:
+        """It is no stream, and all of it that is wanted is here."""
+        return len(self.body) >= BODY_MAX_BYTES
+
     def take(self, body: bytes, t_ns: int) -> None:
-        if self.log.done:
+        if self.log.done or self._broken:
             return
         if not self.streaming:
-            self.body = (self.body + body)[:BODY_MAX_BYTES]
+            self.body += body[: BODY_MAX_BYTES - len(self.body)]
             return
         try:
             events = self._sse.feed(body, t_ns)
         except RequestError as error:
+            self._broken = True
             self.log.fail("protocol", error.message)
             return
         self._events += len(events)
@@ -144,6 +154,8 @@ class Connection(asyncio.Protocol):
         """The request under way."""
         self._parts: list[bytes] = []
         self._ended = False
+        self._heading = False
+        self._bare = 0
         self._keep = False
         self.used = False
         self.connect_ns: int | None = None
@@ -190,7 +202,7 @@ class Connection(asyncio.Protocol):
                 exchange.close(self._inbox.now(), False, f"can't connect: {reason(error)}")
                 return exchange
         assert self._transport is not None
-        self.exchange, self._ended, self._parts = exchange, False, []
+        self.exchange, self._ended, self._parts, self._bare = exchange, False, [], 0
         self._parser = httptools.HttpResponseParser(self)
         alarm = loop.call_later(timeout_s, self._expire, timeout_s)
         try:
@@ -248,18 +260,28 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(read)
         except httptools.HttpParserError as error:
-            exchange.log.fail("protocol", f"the answer is not HTTP/1.1: {error}")
-            exchange.close(t_ns, False, "")
-            self.close()
+            self._leave(exchange, t_ns, f"the answer is not HTTP/1.1: {error}")
             return
+        self._bare = 0 if self._parts else self._bare + len(read)
         if self._parts:
             body, self._parts = b"".join(self._parts), []
             exchange.take(body, t_ns)
         if self._ended:
             self._finish(exchange, t_ns)
+        elif exchange.full:
+            self._leave(exchange, t_ns)
+        elif self._bare > BARE_MAX_BYTES:
+            self._leave(exchange, t_ns, f"its headers do not end within {BARE_MAX_BYTES >> 10} KiB")
         elif (exchange.log.done or exchange.log.fault is not None) and not exchange.lingers:
             exchange.lingers = True
             asyncio.get_running_loop().call_later(LINGER_S, self._give_up, exchange)
+
+    def _leave(self, exchange: Exchange, t_ns: int, fault: str = "") -> None:
+        """Read no more of it. Without `fault` what it has so far says what it is."""
+        if fault:
+            exchange.log.fail("protocol", fault)
+        exchange.close(t_ns, False, "")
+        self.close()
 
     def _finish(self, exchange: Exchange, t_ns: int) -> None:
         exchange.close(t_ns, True, "")
@@ -274,10 +296,13 @@ class Connection(asyncio.Protocol):
 
     # what httptools calls
 
+    def on_message_begin(self) -> None:
+        self._heading = True
+
     def on_header(self, name: bytes, value: bytes) -> None:
         exchange = self.exchange
-        if exchange is None:
-            return
+        if exchange is None or not self._heading:
+            return  # a trailer: the answer is what its head said
         field = name.lower()
         if field == b"content-type":
             exchange.content_type = value.decode("latin-1").lower()
@@ -290,6 +315,7 @@ class Connection(asyncio.Protocol):
             exchange.framed = True
 
     def on_headers_complete(self) -> None:
+        self._heading = False
         if self.exchange is not None and self._parser is not None:
             self.exchange.status = self._parser.get_status_code()
 

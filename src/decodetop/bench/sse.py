@@ -12,8 +12,11 @@ import msgspec
 
 from decodetop.errors import RequestError
 
-EVENT_MAX_BYTES = 32 << 20
-"""An event longer than this is not an inference server's."""
+EVENT_MAX_BYTES = 8 << 20
+"""SGLang repeats the whole answer in each event, and a million tokens are less; each stream may hold so much."""
+
+LINE_BYTES = 64
+"""What a line costs besides its text."""
 
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -31,9 +34,11 @@ class SseDecoder:
     """`feed` each read with its stamp; the events it completed come back in order."""
 
     def __init__(self) -> None:
-        self._rest = b""
-        self._size = 0
+        self._rest = bytearray()
+        """Of a line without its end; added to in place, for an event may come in very many reads."""
         self._data: list[bytes] = []
+        self._size = 0
+        """Of `_data`, with a little for each line."""
         self._kind = ""
         self._skip_lf = False
         self._started = False
@@ -57,11 +62,11 @@ class SseDecoder:
 
     def _start(self, read: bytes) -> bytes:
         """Drop one leading byte order mark, which may itself come in pieces."""
-        read = self._rest + read
+        read = bytes(self._rest) + read
         if len(read) < len(_BOM) and _BOM.startswith(read):
-            self._rest = read
+            self._rest[:] = read
             return b""
-        self._rest = b""
+        self._rest.clear()
         self._started = True
         return read.removeprefix(_BOM)
 
@@ -81,29 +86,39 @@ class SseDecoder:
         events: list[Event] = []
         if not self._started:
             return events
-        text = self._rest + read
-        start = 0
-        for end in _LINE_END.finditer(text, len(self._rest)):
-            self._line(text[start : end.start()], events, t_ns)
+        first = _LINE_END.search(read)
+        if first is None:
+            self._keep(read)
+            return events
+        self._line(bytes(self._rest) + read[: first.start()], events, t_ns)
+        self._rest.clear()
+        start = first.end()
+        for end in _LINE_END.finditer(read, start):
+            self._line(read[start : end.start()], events, t_ns)
             start = end.end()
-        if start == len(text) and text.endswith(b"\r"):
+        if start == len(read) and read.endswith(b"\r"):
             self._skip_lf = True
-        self._rest = text[start:]
-        self._size = len(self._rest) if events else self._size + len(read)
-        if self._size > EVENT_MAX_BYTES and self.inside_event:
-            raise RequestError(f"an event of the stream is longer than {EVENT_MAX_BYTES >> 20} MiB")
+        self._keep(read[start:])
         return events
+
+    def _keep(self, part: bytes) -> None:
+        """Of a line without its end; a comment, which keeps a connection open, may go on for ever."""
+        if not self._rest.startswith(b":"):
+            self._rest += part
+        if len(self._rest) + self._size > EVENT_MAX_BYTES:
+            raise RequestError(f"an event of the stream is longer than {EVENT_MAX_BYTES >> 20} MiB")
 
     def _line(self, line: bytes, events: list[Event], t_ns: int) -> None:
         if not line:
             if self._data:
                 events.append(Event(b"\n".join(self._data), t_ns, self._kind or "message"))
-                self._data = []
+                self._data, self._size = [], 0
             self._kind = ""
             return
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
             self._data.append(value)
+            self._size += len(value) + LINE_BYTES
         elif field == b"event":
             self._kind = value.decode("utf-8", "replace")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from decodetop.bench.events import Counts, Heard, hear
 from decodetop.bench.plan import TOKENS_MAX
 from decodetop.bench.reading import Api, ErrorKind
@@ -30,6 +32,8 @@ class StreamLog:
         """The first count the server gave that can't be; it is unknown then."""
         self._counts = Counts()
         self._seen = 0
+        self._total = 0
+        self._fell = False
         self._uncounted = False
 
     def hear(self, event: Event) -> None:
@@ -55,6 +59,8 @@ class StreamLog:
             self.finish = heard.finish
         if heard.counts is not None:
             self._merge(heard.counts)
+        if heard.total is not None:
+            self._compare(heard.total)
         self._count(heard, event.t_ns)
 
     def fail(self, kind: ErrorKind, message: str) -> None:
@@ -64,7 +70,8 @@ class StreamLog:
 
     @property
     def counts(self) -> Counts:
-        return self._counts
+        """As far as they can be: a count of output tokens that went down is none."""
+        return msgspec.structs.replace(self._counts, output=None) if self._fell else self._counts
 
     @property
     def known_tokens(self) -> int:
@@ -76,6 +83,14 @@ class StreamLog:
         """Every chunk said its tokens, and they add up to what the server counted in the end."""
         total = self._counts.output
         return bool(self.tokens) and all(self.tokens) and (total is None or sum(self.tokens) == total)
+
+    def _compare(self, total: int) -> None:
+        if total < self._total:
+            self._fell = True
+            self.doubt = (
+                self.doubt or f"the server's count of output tokens went down, from {self._total:,} to {total:,}"
+            )
+        self._total = total
 
     def _count(self, heard: Heard, t_ns: int) -> None:
         """Note the chunk if the server's running count rose with it, or, without such a count, if it carries output.
