@@ -9,7 +9,7 @@ import pytest
 
 from decodetop.errors import TraceError
 from decodetop.steps import analyse as analysis
-from decodetop.steps import ranks, timeline, trace
+from decodetop.steps import timeline, trace
 from decodetop.steps.analyse import analyse
 from decodetop.steps.reading import RankSteps
 from decodetop.steps.rows import ROW
@@ -124,14 +124,6 @@ def test_two_files_of_one_rank_are_said(tmp_path: Path) -> None:
     report = analyse(paths)
     assert [rank.rank for rank in report.ranks] == [0, 1]
     assert "compare" in report.errors[0]
-
-
-def test_profiles_that_began_at_different_steps_are_matched_by_time() -> None:
-    starts = np.arange(10) * 1000
-    assert ranks.offset(starts[3:], starts, same_clock=True) == 3
-    assert ranks.offset(starts, starts[3:], same_clock=True) == -3
-    assert ranks.offset(starts, starts + 70, same_clock=True) == 0
-    assert ranks.offset(starts[3:], starts, same_clock=False) == 0
 
 
 @pytest.mark.parametrize(

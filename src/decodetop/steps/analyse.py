@@ -16,7 +16,7 @@ from decodetop.steps.kinds import Kinds
 from decodetop.steps.reading import RankSteps, StepsReport, Totals
 from decodetop.steps.rows import Process, Trace
 from decodetop.steps.split import Ints
-from decodetop.steps.summary import Figures, kinds_of, rank_of, rank_steps
+from decodetop.steps.summary import Figures, kinds_of, part_of, rank_of, rank_steps
 from decodetop.steps.sweep import sweep
 from decodetop.steps.timeline import Timeline, main_track
 from decodetop.steps.trace import Progress, read_trace
@@ -83,14 +83,14 @@ def _rank(trace: Trace, process: Process, grammar: segment.Grammar | None, table
     names = NameTable(trace, table)
     timeline, labels = _cut(trace, process, names, grammar)
     windows = choose.windows_of(timeline.first_start)
-    starts, ends = (np.array([getattr(window, side) for window in windows], np.int64) for side in ("start", "end"))
+    starts, ends = _times(windows, "start"), _times(windows, "end")
     sums = sweep(timeline, names, starts, ends, trace.spill)
     choice = choose.choose(labels.found, windows, sums, timeline.lost[1:])
     best = choose.representative(choice.kept, windows) if choice.kept else None
     seen = coverage.check(trace, timeline, labels, windows, sums, choice, best)
     totals = None if seen.ok else _totals(trace, timeline, names)
     timeline.free()
-    rank = process.tag if process.tag is not None else rank_of(trace.path)
+    rank = process.rank if process.rank is not None else rank_of(trace.path)
     return Figures(
         trace=trace,
         labels=labels,
@@ -101,6 +101,7 @@ def _rank(trace: Trace, process: Process, grammar: segment.Grammar | None, table
         coverage=seen,
         rank=trace.rank if rank is None and trace.rank is not None else -1 if rank is None else rank,
         device=trace.devices.get(device) if isinstance(device, int) else None,
+        part=process.tag or part_of(trace.path),
         totals=totals,
     )
 
@@ -127,8 +128,8 @@ def _cut(
     return timeline, segment.Labels(repeats.labels, "vllm" if vllm else "unknown", False, False)
 
 
-def _times(labels: Sequence[segment.Label], side: str) -> Ints:
-    return np.array([getattr(label, side) for label in labels], np.int64)
+def _times(spans: Sequence[segment.Label | choose.Window], side: str) -> Ints:
+    return np.array([getattr(span, side) for span in spans], np.int64)
 
 
 def _totals(trace: Trace, timeline: Timeline, names: NameTable) -> Totals:
@@ -140,13 +141,14 @@ def _totals(trace: Trace, timeline: Timeline, names: NameTable) -> Totals:
 
 
 def _number(found: list[Figures], errors: list[str]) -> None:
-    """Ranks as named; in the order given where a name is missing or said twice."""
+    """TP ranks as named; in the order given where a name is missing or said twice, as by replicas and stages."""
     named = [figures.rank for figures in found]
     if len(set(named)) == len(named) and -1 not in named:
         found.sort(key=lambda figures: figures.rank)
         return
-    if len(found) > 1 and -1 not in named:
-        twice = sorted({rank for rank in named if named.count(rank) > 1})
+    parts = [(figures.rank, figures.part) for figures in found]
+    twice = sorted({rank for rank, part in parts if parts.count((rank, part)) > 1})
+    if twice and -1 not in named:
         errors.append(
             f"several files say they are rank {', '.join(map(str, twice))}; numbered in the order given "
             "(two captures are compared with `decodetop steps compare A.. --to B..`)"
@@ -194,10 +196,15 @@ def _same_step(found: Sequence[Figures], figures: Figures, window: int) -> list[
 
 
 def _matching(figures: Figures, other: Figures, window: int) -> int | None:
-    mine, theirs = _times(figures.labels.found, "start"), _times(other.labels.found, "start")
-    same_clock = figures.trace.base_ns == other.trace.base_ns
-    label = figures.windows[window].label + ranks.offset(mine, theirs, same_clock)
-    return next((number for number, one in enumerate(other.windows) if one.label == label), None)
+    """The same step's window: by time on the GPU, where ranks keep in step; without a common clock by its number."""
+    mine = figures.windows[window]
+    numbered = next((number for number, one in enumerate(other.windows) if one.label == mine.label), None)
+    base, their_base = figures.trace.base_ns, other.trace.base_ns
+    if (base is None) != (their_base is None):
+        return numbered
+    start = mine.start + (base or 0) - (their_base or 0)
+    alike = numbered if len(figures.labels.found) == len(other.labels.found) else None
+    return ranks.same_step(start, mine.period, _times(other.windows, "start"), alike)
 
 
 def _straggler(found: Sequence[Figures]) -> int | None:

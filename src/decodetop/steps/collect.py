@@ -114,7 +114,7 @@ class Collector:
         self._names = {category: _Ids(NAMES_MAX, partial(self._new_name, category)) for category in (*GPU, *CALLS)}
         self._tracks: dict[int | str, _Ids] = {}
         self._process_of_track: list[int] = []
-        self._process_of_tag: dict[int | None, int] = {}
+        self._process_of_tag: dict[str | None, int] = {}
         self._gpu = _Pending()
         self._calls = _Pending()
         self._heads = np.empty((3, 0), np.int64)
@@ -244,10 +244,11 @@ class Collector:
         if len(self._process_of_track) >= TRACKS_MAX:
             return TRACKS_MAX - 1
         found = _TAG.search(pid) if isinstance(pid, str) else None
-        tag = int(found[1]) if found else None
+        tag = found[0] if found else None
         if tag not in self._process_of_tag and len(self._process_of_tag) < PROCESSES_MAX:
             self._process_of_tag[tag] = len(self._trace.processes)
-            self._trace.processes.append(Process(tag, self._trace.spill, self._trace.partitions))
+            rank = int(found[1]) if found else None
+            self._trace.processes.append(Process(tag, rank, self._trace.spill, self._trace.partitions))
         self._trace.tracks.append((pid, tid))
         self._process_of_track.append(self._process_of_tag.get(tag, 0))
         return len(self._process_of_track) - 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from decodetop.core.outside import escape, plain
@@ -22,11 +22,17 @@ class _Side(NamedTuple):
 
 
 def compare(before: StepsReport, after: StepsReport) -> Comparison:
-    """What changed from `before` to `after`, of the first rank of each."""
-    first, second = _shown(before), _shown(after)
+    """What changed from `before` to `after`, of the first rank that has a step in both, else of the first of each."""
+    both = {rank.rank for rank in _whole(before)} & {rank.rank for rank in _whole(after)}
+    first, second = _shown(before, both), _shown(after, both)
     problems = _problems("before", before) + _problems("after", after)
     if first is not None and second is not None:
         problems += _unlike(first, second)
+        if len(before.ranks) != len(after.ranks):
+            count = (
+                f"{len(before.ranks)} rank{'s' if len(before.ranks) > 1 else ''} before and {len(after.ranks)} after"
+            )
+            problems.append(f"{count}: each does another share of the work")
     return Comparison(
         before_files=tuple(rank.file for rank in before.ranks),
         after_files=tuple(rank.file for rank in after.ranks),
@@ -38,8 +44,13 @@ def compare(before: StepsReport, after: StepsReport) -> Comparison:
     )
 
 
-def _shown(report: StepsReport) -> RankSteps | None:
-    return next((rank for rank in report.ranks if rank.period_us is not None), None)
+def _whole(report: StepsReport) -> list[RankSteps]:
+    return [rank for rank in report.ranks if rank.period_us is not None]
+
+
+def _shown(report: StepsReport, wanted: Collection[int]) -> RankSteps | None:
+    whole = _whole(report)
+    return next((rank for rank in whole if rank.rank in wanted), whole[0] if whole else None)
 
 
 def _problems(side: str, report: StepsReport) -> list[str]:

@@ -52,7 +52,10 @@ def check(
         fatal += _burst(labels, sums, representative)
     empty, at_ends = _empty(timeline, labels)
     fatal += _capture(labels) + _order(timeline) + empty + _odd(choice)
+    fatal = _merged(trace, labels) + fatal
     notes = damage_of(trace) + at_ends
+    if timeline.repeated:
+        notes.append(f"{timeline.repeated:,} GPU events stand twice in the file and count once")
     if timeline.other_devices:
         notes.append(f"{timeline.other_devices:,} events of other GPUs than {timeline.device} are not counted")
     return Coverage(ok=not fatal, problems=(*fatal, *notes))
@@ -72,6 +75,16 @@ def _nothing_kept(labels: Labels, choice: Choice) -> list[str]:
 def _capture(labels: Labels) -> list[str]:
     problem = "the trace shows graph capture at start-up, not serving: profile while it serves"
     return [problem] if labels.capturing else []
+
+
+def _merged(trace: Trace, labels: Labels) -> list[str]:
+    """Workers number their launches alike, so in a file put together without a tag in its pids they can't be joined."""
+    processes = sorted({str(trace.tracks[label.track][0]) for label in labels.found if label.track < len(trace.tracks)})
+    if len(processes) < 2:
+        return []
+    who = f"{len(processes)} processes ({', '.join(processes[:4])})"
+    words = "stand in one file, and their launches can't be told apart: give the file that each of them wrote"
+    return [f"labels of {who} {words}"]
 
 
 def _order(timeline: Timeline) -> list[str]:

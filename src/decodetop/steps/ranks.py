@@ -16,6 +16,8 @@ from decodetop.steps.split import Ints
 STRAGGLER_MIN_SHARE = 0.01
 """Of the step: less difference in waiting than this names no straggler."""
 
+ALIKE_WITHIN = 0.75
+
 Collectives = dict[tuple[str, int], int]
 """(name, ordinal) -> ns, of one step of one rank."""
 
@@ -51,12 +53,15 @@ def straggler(waiting_ns: Sequence[float | None], period_ns: float) -> int | Non
     return int(np.argmin(np.array(known)))
 
 
-def offset(mine: NDArray[np.int64], other: NDArray[np.int64], same_clock: bool) -> int:
-    """What to add to a step's number of one rank to have the same step of the other, whose profile began elsewhere.
+def same_step(start: int, period: int, starts: NDArray[np.int64], alike: int | None) -> int | None:
+    """Which of another rank's sorted `starts` is of the step that begins at `start`: the nearest within half a step.
 
-    `mine` and `other` are the starts of their steps; with clocks of one host the nearest starts decide.
+    Where both recorded as many steps, `alike` is the one of the same number; it counts first, within ALIKE_WITHIN of a
+    step, for the clocks of two hosts may differ.
     """
-    if not same_clock or len(mine) == len(other) or not len(mine) or not len(other):
-        return 0
-    middle = len(mine) // 2
-    return int(np.argmin(np.abs(other - mine[middle]))) - middle
+    if alike is not None and abs(int(starts[alike]) - start) < ALIKE_WITHIN * period:
+        return alike
+    if not len(starts):
+        return None
+    nearest = int(np.argmin(np.abs(starts - start)))
+    return nearest if abs(int(starts[nearest]) - start) < period / 2 else None

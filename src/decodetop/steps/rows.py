@@ -32,13 +32,13 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Process:
-    """What one process of the trace did; a merged file (string pids `[TP00] 7`, tag 0) holds several.
+    """What one process of the trace did; a merged file (string pids `[TP00-DP01] 7`, rank 0) holds several.
 
     `busy_ns[track]` is the sum of durations on a stream, `start_samples` every 64th start of a GPU event.
     """
 
-    def __init__(self, tag: int | None, spill: Spill, partitions: int) -> None:
-        self.tag = tag
+    def __init__(self, tag: str | None, rank: int | None, spill: Spill, partitions: int) -> None:
+        self.tag, self.rank = tag, rank
         self.gpu: Table = spill.table(ROW, partitions)
         self.calls: Table = spill.table(ROW, partitions)
         self.notes: list[Note] = []

@@ -135,7 +135,7 @@ def labels_of(
     capturing = any(CAPTURE.search(note.name) for note in notes)
     mine = [note for note in notes if note.on_gpu == on_gpu and (not on_gpu or note.track == main_track)]
     for grammar in (own,) if own else GRAMMARS:
-        found = sorted(_matching(mine, grammar), key=lambda label: label.start)
+        found = sorted(set(_matching(mine, grammar)), key=lambda label: (label.start, label.end, label.text))
         if found:
             speculative = any(label.stage in ("verify", "draft") for label in found)
             return Labels(tuple(_whole_steps(found)), grammar.engine, speculative, capturing)

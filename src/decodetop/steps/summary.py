@@ -39,6 +39,7 @@ SLOWED_MAX = 0.03
 to the period. The GPU then has no idle time to speak of."""
 
 _OTHER, _IDLE = KINDS.index("other"), KINDS.index("idle")
+_PARTS = re.compile(r"(?<![a-z])(?:dp|pp|ep)-?\d+", re.IGNORECASE)
 _FILE_RANKS = (re.compile(r"-TP-(\d+)"), re.compile(r"(?:^|_)tp(\d+)(?:_|\.|$)"), re.compile(r"(?:^|[_.-])rank_?(\d+)"))
 
 
@@ -54,6 +55,7 @@ class Figures(msgspec.Struct):
     coverage: Coverage
     rank: int
     device: str | None
+    part: str = ""
     totals: Totals | None = None
 
     @property
@@ -66,6 +68,11 @@ def rank_of(path: Path) -> int | None:
     """The TP rank an engine wrote into the file's name."""
     found = (pattern.search(path.name) for pattern in _FILE_RANKS)
     return next((int(match[1]) for match in found if match), None)
+
+
+def part_of(path: Path) -> str:
+    """Which replica, stage or group of experts the file's name says: several have one TP rank."""
+    return " ".join(_PARTS.findall(path.name)).lower()
 
 
 def rank_steps(figures: Figures, transfer_ns: int | None, step_ms: float | None, caution: str | None) -> RankSteps:

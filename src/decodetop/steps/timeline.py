@@ -55,10 +55,12 @@ class Events(NamedTuple):
 
     @classmethod
     def sorted(cls, rows: Rows) -> Events:
+        """An event that stands twice, the same to the ns and of one launch, is there once."""
         start = rows["start"]
         order = np.argsort(start, kind="stable")
         if len(rows) and np.any(start[order[1:]] == start[order[:-1]]):
-            order = np.lexsort((rows["order"], start))
+            rows = _once(rows)
+            order = np.lexsort((rows["order"], rows["start"]))
         rows = taken(rows, order)
         flags = rows["flags"]
         fields = {field: rows[field].copy() for field in cls._fields[:8]}
@@ -86,7 +88,7 @@ class Timeline:
     """One device's events of one process, by time.
 
     `first_start[i]` is the start of label i's earliest in-label event on the main stream, `lost[i + 1]` its launches
-    without a kernel; `early` events start before their launch.
+    without a kernel; `early` events start before their launch; `repeated` stood twice among those handed out last.
     """
 
     def __init__(self, trace: Trace, process: Process, label_start: Ints, label_end: Ints) -> None:
@@ -99,6 +101,7 @@ class Timeline:
         self.lost = np.zeros(len(label_start) + 1, np.int64)
         self.early = 0
         self.other_devices = 0
+        self.repeated = 0
         self.start = np.iinfo(np.int64).max
         self.end = np.iinfo(np.int64).min
         self._bounds = _bounds(process)
@@ -128,23 +131,29 @@ class Timeline:
     def buckets(self) -> Iterator[tuple[Events, Rows, int]]:
         """Events and synchronising calls in order of time, and the time before which all have been handed out."""
         edges = [*self._bounds.tolist(), np.iinfo(np.int64).max]
+        self.repeated = 0
         for bucket, edge in enumerate(edges):
-            syncs = self.syncs.read(bucket)
-            yield Events.sorted(self.events.read(bucket)), syncs[np.argsort(syncs["start"], kind="stable")], edge
+            syncs, rows = self.syncs.read(bucket), self.events.read(bucket)
+            events = Events.sorted(rows)
+            self.repeated += len(rows) - len(events.start)
+            yield events, syncs[np.argsort(syncs["start"], kind="stable")], edge
 
     def _join(self, gpu: Rows, calls: Rows, kinds: Calls) -> None:
-        if not self._wanted.all():
-            kept = self._wanted[gpu["track"]]
-            self.other_devices += int(len(gpu) - np.count_nonzero(kept))
-            gpu = taken(gpu, kept)
         calls = taken(calls, np.lexsort((calls["start"], calls["correlation"])))
         if len(calls):
             calls = taken(calls, np.concatenate([[True], np.diff(calls["correlation"]) != 0]))
         at = np.searchsorted(calls["correlation"], gpu["correlation"])
         at = np.minimum(at, max(0, len(calls) - 1))
         known = calls["correlation"][at] == gpu["correlation"] if len(calls) else np.zeros(len(gpu), bool)
+        lost = kinds.launch[calls["name"]] if len(calls) else np.zeros(0, bool)
+        lost[at[known]] = False
+        if not self._wanted.all():
+            kept = self._wanted[gpu["track"]]
+            self.other_devices += int(len(gpu) - np.count_nonzero(kept))
+            gpu, at, known = taken(gpu, kept), at[kept], known[kept]
+        np.add.at(self.lost, np.searchsorted(self._label_start, calls["start"][lost], side="right"), 1)
         events = _events(gpu, calls, at, known, kinds)
-        self._count(events, calls, at, known, kinds)
+        self._count(events, calls, at, known)
         if len(events):
             self.start = min(self.start, int(events["start"].min()))
             self.end = max(self.end, int(events["end"].max()))
@@ -155,13 +164,9 @@ class Timeline:
     def _bucket(self, start: Ints) -> NDArray[np.int64]:
         return np.searchsorted(self._bounds, start, side="right")
 
-    def _count(self, events: Rows, calls: Rows, at: NDArray[Any], known: NDArray[Any], kinds: Calls) -> None:
+    def _count(self, events: Rows, calls: Rows, at: NDArray[Any], known: NDArray[Any]) -> None:
         """`at[i]` is the call of event i where it is `known`."""
         self.early += int(np.count_nonzero(known & (events["start"] < events["call_start"])))
-        launches = kinds.launch[calls["name"]] if len(calls) else np.zeros(0, bool)
-        launches[at[known]] = False
-        lost = np.searchsorted(self._label_start, calls["start"][launches], side="right")
-        np.add.at(self.lost, lost, 1)
         if not len(self._label_start):
             return
         at_call = np.searchsorted(self._label_start, calls["start"], side="right") - 1
@@ -182,6 +187,15 @@ def main_track(trace: Trace, process: Process) -> tuple[int | None, int | str | 
     device = max(devices, key=lambda one: devices[one])
     mine = {track: ns for track, ns in process.busy_ns.items() if trace.tracks[track][0] == device}
     return max(mine, key=lambda track: mine[track]), device
+
+
+def _once(rows: Rows) -> Rows:
+    """Without those that are another again: the first in the file stays. What takes no time may well come twice."""
+    fields = ("start", "end", "correlation", "name", "track")
+    rows = taken(rows, np.lexsort((rows["order"], *(rows[field] for field in fields))))
+    alike = np.all([rows[field][1:] == rows[field][:-1] for field in fields], axis=0)
+    again = alike & (rows["end"][1:] > rows["start"][1:])
+    return taken(rows, np.concatenate([[True], ~again])) if again.any() else rows
 
 
 def _bounds(process: Process) -> Ints:
