@@ -218,6 +218,28 @@ def test_a_link_that_falls_under_load_is_one_and_says_since_when() -> None:
     assert "gen5 x16 was seen before" in finding.evidence
 
 
+def test_a_link_that_fell_back_stays_a_finding_for_as_long_as_it_is_slow() -> None:
+    """It was forgotten after 30 s, when the faster link had left the readings at hand."""
+    slow = {"pcie_gen": 4, "pcie_fastest": (5, 16)}
+    (finding,) = evaluate(state_of([{"pcie_fastest": (5, 16)}] * 3 + [slow] * 100))
+    assert finding.id == "pcie-slower:0"
+    assert finding.evidence == "gen4 x16 under load; gen5 x16 was seen before"
+    assert finding.since_ns == 7 * SECOND_NS
+
+
+def test_another_gpu_at_the_same_index_is_no_past_of_this_one() -> None:
+    narrow = {"uuid": "GPU-b", "pcie_width": 8}
+    assert ids(state_of([{"uuid": "GPU-a"}] * 10 + [narrow] * 10)) == []
+
+
+def test_a_hardware_slowdown_that_stays_is_one() -> None:
+    slow = {"event_reasons": 0x8, "sm_clock_mhz": 600}
+    assert ids(state_of([{}] * 5 + [slow] * 4)) == [], "lit for a moment when the P-state changes"
+    (finding,) = evaluate(state_of([{}] * 5 + [slow] * 5))
+    assert (finding.id, finding.evidence) == ("hw-slowdown:0", "HW slowdown, SM 600 of 1980 MHz")
+    assert ids(state_of([slow | {"event_reasons": 0x48}] * 5)) == ["thermal:0"], "its reason is named"
+
+
 def test_a_low_clock_needs_five_samples_and_no_explanation() -> None:
     low = {"sm_clock_mhz": 1200}
     assert ids(state_of([{}] * 5 + [low] * 4)) == []

@@ -156,6 +156,18 @@ def test_mig_instances_have_gaps_and_may_refuse_their_memory() -> None:
     ]
 
 
+def test_a_filled_count_of_mig_places_is_not_walked_through() -> None:
+    asked = []
+
+    def at(gpu: object, place: int) -> str:
+        asked.append(place)
+        assert len(asked) < 1000, "the whole round waits for this"
+        raise pynvml.NVMLError(6)
+
+    nvml = layer(nvmlDeviceGetMaxMigDeviceCount=lambda _: 0xFFFFFFFF, nvmlDeviceGetMigDeviceHandleByIndex=at)
+    assert nvml.mig_instances(object()) == [] and len(asked) >= 7
+
+
 def test_a_metric_without_a_name_does_not_exist() -> None:
     """Real drivers answer SUCCESS and 0.0 for ids they don't know."""
 

@@ -291,3 +291,33 @@ async def test_events_that_a_driver_lacks_are_asked_once() -> None:
         await clock.advance(1)
     assert library.asked[("xid_next", None)] == 1
     await probe.close()
+
+
+@pytest.mark.parametrize("uuid", ["GPU-same", ""])
+async def test_gpus_that_can_t_be_told_apart_keep_their_own_figures(uuid: str) -> None:
+    one, other = FakeGpu(uuid=uuid, energy_mj=9_000_000), FakeGpu(uuid=uuid, energy_mj=1_000, clock_sm=500)
+    library, clock, probe = boxed(one, other)
+    await probe.read()
+    for _ in range(2):
+        await clock.advance(5)
+        library.gpus[0].energy_mj += 5_000
+        reading = await probe.read()
+    for gpu in reading.gpus:
+        assert gpu.energy_run_j is None, "a difference between two GPUs is no energy"
+        assert all("tells it" in gpu.reasons[name] for name in ("energy_run_j", "time_limited_run_ns", "run_began_ns"))
+    library.gpus[1].refused["*"] = 15
+    library.xids.append((0, 31))
+    await clock.advance(1)
+    reading = await probe.read()
+    assert [(gpu.index, gpu.state, gpu.sm_clock_mhz) for gpu in reading.gpus] == [(0, "ok", 1755), (1, "lost", 500)]
+    assert [[xid.code for xid in gpu.xids] for gpu in reading.gpus] == [[31], []]
+    await probe.close()
+
+
+async def test_a_gpu_that_was_never_read_says_why_of_each_figure() -> None:
+    library, _, probe = boxed(*four())
+    library.gpus[1].refused["handle"] = 4
+    gpu = (await probe.read()).gpus[1]
+    unknown = {name for name in gpu.__struct_fields__ if getattr(gpu, name) is None} - {"uuid"}
+    assert unknown and {gpu.reasons.get(name) for name in unknown} == {"no permission"}
+    await probe.close()

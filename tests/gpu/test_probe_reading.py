@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from decodetop.gpu.device import MEASURED
+from decodetop.gpu.judgement import alarms
 from decodetop.gpu.library import Memory, MigSeen
 from decodetop.gpu.limited import Limited
 from decodetop.gpu.machine import Machine
@@ -121,6 +122,16 @@ async def test_a_real_zero_stays_zero() -> None:
         ({"fields": {82: 0}}, "memory_temperature_c"),
         ({"fields": {94: 0xFFFFFFFF}}, "pcie_replays"),
         ({"fields": {4: 2**64 - 1}}, "ecc_uncorrected"),
+        ({"fields": {4: 2**32 - 1}}, "ecc_uncorrected"),
+        ({"fields": {144: 0xFFFFFFFF}}, "row_remap_pending"),
+        ({"fields": {145: 255}}, "row_remap_failed"),
+        ({"fields": {31: 255}}, "page_retirement_pending"),
+        ({"fields": {230: 0xFFFFFFFF}}, "recovery_action"),
+        ({"fields": {91: 18, 165: 255}}, "nvlink_links_active"),
+        ({"mig": 0xFFFFFFFF}, "mig_enabled"),
+        ({"persistence": 255}, "persistence_mode"),
+        ({"application_clock_sm": 0xFFFFFFFF}, "sm_clock_application_mhz"),
+        ({"temperature_left": 255}, "temperature_left_c"),
     ],
 )
 async def test_an_absurd_value_is_not_shown(changes: dict[str, object], field: str) -> None:
@@ -128,6 +139,18 @@ async def test_an_absurd_value_is_not_shown(changes: dict[str, object], field: s
     assert getattr(gpu, field) is None
     assert "not believed" in gpu.reasons[field]
     assert gpu.state == "ok"
+
+
+async def test_what_was_not_measured_raises_no_alarm() -> None:
+    """A filled flag once said that the card needs replacing, and a filled link state that its NVLinks are down."""
+    filled = dict.fromkeys((3, 4, 31, 91, 94, 142, 143, 144, 145, 164, 165, 166, 230), 0xFFFFFFFF)
+    gpu = await second_reading(FakeLibrary(FakeGpu(fields=filled | {91: 18}, event_reasons=0)))
+    assert alarms(gpu) == []
+
+
+async def test_a_filled_counter_of_limited_time_is_left_out() -> None:
+    gpu = await second_reading(FakeLibrary(FakeGpu(fields={74: 5, 76: 0xFFFFFFFF, 77: 2**64 - 1})))
+    assert gpu.time_limited_ns == {"power cap": 5}
 
 
 async def test_what_is_refused_for_good_is_asked_once() -> None:
@@ -204,7 +227,8 @@ async def test_mig_and_vgpu_explain_what_they_hide() -> None:
 async def test_mig_instances_are_listed_where_mig_is_on() -> None:
     one = MigSeen("MIG-1", 7, "NVIDIA H100 MIG 1g.10gb", Memory(10 * GIB, 3 * GIB, 7 * GIB, 0))
     two = MigSeen("MIG-2", None, None, None)
-    on = await second_reading(FakeLibrary(FakeGpu(mig=True, mig_instances=[one, two])))
+    filled = MigSeen("MIG-3", 9, None, Memory(2**64 - 1, 2**64 - 1, 0, 0))
+    on = await second_reading(FakeLibrary(FakeGpu(mig=True, mig_instances=[one, two, filled])))
     assert on.mig_instances == (
         MigInstance(
             uuid="MIG-1",
@@ -214,6 +238,7 @@ async def test_mig_instances_are_listed_where_mig_is_on() -> None:
             memory_total_bytes=10 * GIB,
         ),
         MigInstance(uuid="MIG-2"),
+        MigInstance(uuid="MIG-3", gpu_instance=9),
     )
     library = FakeLibrary(FakeGpu())
     assert (await second_reading(library)).reasons["mig_instances"] == "MIG is off"
@@ -424,3 +449,14 @@ async def test_the_slot_is_the_port_above_the_card(tmp_path: Path) -> None:
     assert pcie_slot(await second_reading(FakeLibrary(FakeGpu()), tmp_path)) == "gen? x16"
     nothing = await second_reading(FakeLibrary(FakeGpu()))
     assert nothing.reasons["pcie_gen_slot_max"] == "the kernel does not say" and pcie_slot(nothing) == "–"
+
+
+async def test_the_fastest_link_under_load_is_kept_for_the_run() -> None:
+    library, clock = FakeLibrary(FakeGpu(pcie_gen=1, utilization=(0, 0))), ManualClock()
+    probe = probe_of(library, clock)
+    assert (await probe.read()).gpus[0].pcie_fastest is None, "not under load yet"
+    for changes in ({}, {"pcie_gen": 4, "pcie_width": 8}, {"pcie_gen": 1, "utilization": (0, 0)}):
+        library.gpus[0] = FakeGpu(**changes)
+        await clock.advance(11)
+        assert (await probe.read()).gpus[0].pcie_fastest == (5, 16)
+    await probe.close()

@@ -28,6 +28,10 @@ REMEDIES: Mapping[str, Remedy] = {
     "power-brake": Remedy(
         "Ask the machine's owner about its power supply", "the board's power brake input is pulled by the chassis"
     ),
+    "hw-slowdown": Remedy(
+        "Find out why the card slows itself: nvidia-smi -q -d PERFORMANCE, its power cables and slot",
+        "the card's own protection holds its clocks, for heat or for power",
+    ),
     "hardware": Remedy(
         "Take the card out of service until it is checked", "errors of the card or its links slow or break the work"
     ),

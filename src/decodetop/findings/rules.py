@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Literal, NamedTuple
 
@@ -12,14 +12,12 @@ from decodetop.findings import strain
 from decodetop.findings.graphs import graphs_missed
 from decodetop.findings.owners import foreign_processes, gpus_of
 from decodetop.findings.seen import STEADY_SAMPLES, Hit, Seen
-from decodetop.gpu.judgement import complaints
-from decodetop.gpu.reading import Gpu, GpuReading, gpu_of
+from decodetop.gpu.judgement import complaints, fastest_link, under_load
+from decodetop.gpu.reading import Gpu, GpuReading, same_gpu
 from decodetop.gpu.text import mem_clock
 from decodetop.host.reading import HostReading
 from decodetop.server.reading import Server
 
-UNDER_LOAD_PERCENT = 50.0
-"""Below this utilisation a low clock or PCIe generation is power saving, not a fault."""
 MEMORY_FREE_SHARE = 0.02
 KV_FULL = 0.95
 CORE_BOUND_PERCENT = 90.0
@@ -39,10 +37,6 @@ class Rule(NamedTuple):
     check: Callable[[Seen], Iterator[Hit]]
 
 
-def _busy(gpu: Gpu) -> bool:
-    return gpu.state == "ok" and gpu.utilization_percent is not None and gpu.utilization_percent >= UNDER_LOAD_PERCENT
-
-
 def _watched(seen: Seen) -> tuple[Gpu, ...]:
     """The current server's GPUs, or all when it can't be told which."""
     owned = gpus_of(seen.server, seen.gpu)
@@ -51,19 +45,19 @@ def _watched(seen: Seen) -> tuple[Gpu, ...]:
     return owned
 
 
-def _earlier(seen: Seen, index: int) -> Iterator[Gpu]:
+def _earlier(seen: Seen, gpu: Gpu) -> Iterator[Gpu]:
     """This GPU in the earlier readings in which it was under load, the newest first."""
     for reading in reversed(seen.past):
-        gpu = gpu_of(reading, index)
-        if gpu is not None and _busy(gpu):
-            yield gpu
+        then = same_gpu(reading, gpu)
+        if then is not None and under_load(then):
+            yield then
 
 
 def _steady(seen: Seen, gpu: Gpu) -> tuple[Gpu, ...]:
     """Its last readings under load with this one; empty while they are fewer than tell a state from a moment."""
-    if not _busy(gpu):
+    if not under_load(gpu):
         return ()
-    recent = (gpu, *islice(_earlier(seen, gpu.index), STEADY_SAMPLES - 1))
+    recent = (gpu, *islice(_earlier(seen, gpu), STEADY_SAMPLES - 1))
     return recent if len(recent) == STEADY_SAMPLES else ()
 
 
@@ -87,6 +81,16 @@ def _power_brake(seen: Seen) -> Iterator[Hit]:
             at = f", {_clock(gpu)}" if gpu.power_w is None else f" at {gpu.power_w:.0f} W"
             evidence = f"hardware power brake{at}"
             yield Hit(str(gpu.index), f"GPU {gpu.index} is slowed by the power brake", evidence)
+
+
+def _hw_slowdown(seen: Seen) -> Iterator[Hit]:
+    """Lit for a moment at each change of P-state; for good it halves the clock or worse."""
+    named = SW_THERMAL | HW_THERMAL | HW_POWER_BRAKE
+    for gpu in _watched(seen):
+        bits = gpu.event_reasons or 0
+        recent = _steady(seen, gpu) if bits & HW_SLOWDOWN and not bits & named else ()
+        if recent and all((one.event_reasons or 0) & HW_SLOWDOWN for one in recent):
+            yield Hit(str(gpu.index), f"GPU {gpu.index} is slowed by its hardware", f"HW slowdown, {_clock(gpu)}")
 
 
 def _clock(gpu: Gpu) -> str:
@@ -139,15 +143,10 @@ def _pcie(seen: Seen) -> Iterator[Hit]:
         recent = _steady(seen, gpu)
         if not recent:
             continue
-        now, best = _fastest(recent), _fastest(_earlier(seen, gpu.index))
+        now, best = fastest_link(recent), gpu.pcie_fastest or fastest_link(_earlier(seen, gpu))
         if 0 < now[0] * now[1] < best[0] * best[1]:
             evidence = f"gen{now[0]} x{now[1]} under load; gen{best[0]} x{best[1]} was seen before"
             yield Hit(str(gpu.index), f"GPU {gpu.index}: PCIe link got slower", evidence)
-
-
-def _fastest(gpus: Iterable[Gpu]) -> tuple[int, int]:
-    """(generation, lanes) of the fastest link among them."""
-    return max(((one.pcie_gen or 0, one.pcie_width or 0) for one in gpus), key=lambda link: link[0] * link[1])
 
 
 def _memory(seen: Seen) -> Iterator[Hit]:
@@ -239,6 +238,7 @@ RULES: tuple[Rule, ...] = (
     Rule("server-state", "server", "invalid", _server_state),
     Rule("thermal", "gpu", "suspect", _thermal),
     Rule("power-brake", "gpu", "suspect", _power_brake),
+    Rule("hw-slowdown", "gpu", "suspect", _hw_slowdown),
     Rule("hardware", "gpu", "suspect", _hardware),
     Rule("pcie-slower", "gpu", "suspect", _pcie),
     Rule("clock-low", "gpu", "suspect", _clock_low),

@@ -25,11 +25,18 @@ class Ask(NamedTuple):
 
 
 NO_MEMORY = Unknown("the driver says that it has 0 bytes")
+_FILL = (2**32 - 1, 2**64 - 1)
 
 
 def believed(value: N, low: float, high: float) -> N | Unknown:
     """`value` if it can be true; drivers fill what they don't measure with 0, 255 or 0xFFFFFFFF."""
-    return value if low <= value <= high else Unknown(f"not believed: the driver says {value}")
+    return value if low <= value <= high and value not in _FILL else Unknown(f"not believed: the driver says {value}")
+
+
+def flag(value: int) -> bool | Unknown:
+    """Yes or no; a filled answer is neither."""
+    seen = believed(value, 0, 1)
+    return seen if isinstance(seen, Unknown) else bool(seen)
 
 
 def _clock(which: Clock) -> Callable[[Library, Handle], Sequence[object]]:
@@ -110,12 +117,17 @@ def _mig_instances(nvml: Library, gpu: Handle) -> Sequence[object]:
                 uuid=one.uuid,
                 gpu_instance=one.gpu_instance,
                 name=one.name,
-                memory_used_bytes=None if one.memory is None else one.memory.used,
-                memory_total_bytes=None if one.memory is None else one.memory.total,
+                memory_used_bytes=_or_none(one.memory.used, one.memory.total) if one.memory else None,
+                memory_total_bytes=_or_none(one.memory.total, 2**50) if one.memory else None,
             )
             for one in nvml.mig_instances(gpu)
         ),
     )
+
+
+def _or_none(value: int, most: int) -> int | None:
+    seen = believed(value, 0, most)
+    return None if isinstance(seen, Unknown) else seen
 
 
 def _architecture(nvml: Library, gpu: Handle) -> Sequence[object]:
@@ -160,7 +172,7 @@ STATIC: tuple[Ask, ...] = (
     Ask(("name",), lambda nvml, gpu: (nvml.name(gpu),)),
     Ask(("pci_bus_id",), lambda nvml, gpu: (nvml.pci_bus_id(gpu),)),
     Ask(("virtualization",), _virtualization),
-    Ask(("mig_enabled",), lambda nvml, gpu: (nvml.mig(gpu),)),
+    Ask(("mig_enabled",), lambda nvml, gpu: (flag(nvml.mig(gpu)),)),
     Ask(("architecture",), _architecture),
     Ask(("memory_bus_bits",), _bus_bits),
     Ask(("sm_clock_max_mhz",), _max_clock("sm")),
@@ -200,7 +212,7 @@ SLOW: tuple[Ask, ...] = (
 RARE: tuple[Ask, ...] = (
     Ask(("pcie_gen_max",), _gen(lambda nvml, gpu: nvml.pcie_gen_max(gpu))),
     Ask(("pcie_width_max",), _width(lambda nvml, gpu: nvml.pcie_width_max(gpu))),
-    Ask(("persistence_mode",), lambda nvml, gpu: (nvml.persistence(gpu),)),
+    Ask(("persistence_mode",), lambda nvml, gpu: (flag(nvml.persistence(gpu)),)),
     Ask(("compute_mode",), _compute_mode),
     Ask(("sm_clock_application_mhz",), _application_clock("sm")),
     Ask(("mem_clock_application_mhz",), _application_clock("mem")),

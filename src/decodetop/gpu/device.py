@@ -39,7 +39,7 @@ _PCI_BUSES = (1, 2)
 _UNSAID = "the kernel does not say"
 _UNIFIED_NAMES = ("GB10", "Orin", "Xavier", "Thor", "Tegra", "Jetson")
 _STATE = ("index", "state", "state_message", "state_since_ns", "reasons")
-_SINCE_THE_START = ("run_began_ns", "energy_run_j", "time_limited_run_ns")
+_SINCE_THE_START = ("run_began_ns", "energy_run_j", "time_limited_run_ns", "pcie_fastest")
 _NOT_MEASURED = (*_STATE, *_SINCE_THE_START, "memory_is_unified", "pcie_traffic", "xids")
 MEASURED = tuple(field for field in Gpu.__struct_fields__ if field not in _NOT_MEASURED)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from decodetop.gpu.asks import Unknown, believed
+from decodetop.gpu.asks import Unknown, believed, flag
 from decodetop.gpu.codes import NEVER, NvmlError
 from decodetop.gpu.library import Handle, Library
 
@@ -102,7 +102,9 @@ class FieldSet:
 def _recovery(answer: Answer) -> object:
     if isinstance(answer, NvmlError):
         return answer
-    number = int(answer)
+    number = believed(int(answer), 0, 254)
+    if isinstance(number, Unknown):
+        return number
     return f"{_RECOVERY.get(number, 'something unknown here')} (action {number})" if number else None
 
 
@@ -113,7 +115,8 @@ def _active(answers: Mapping[Key, Answer], links: Answer) -> object:
     refused = next((state for state in states if isinstance(state, NvmlError)), None)
     if refused is not None or not states:
         return refused or (links if isinstance(links, NvmlError) else Unknown("the link count is not believed"))
-    return sum(state == 1 for state in states)
+    up = [believed(state, 0, 1) for state in states if not isinstance(state, NvmlError)]
+    return next((state for state in up if isinstance(state, Unknown)), None) or sum(state == 1 for state in states)
 
 
 def _version(answers: Mapping[Key, Answer], links: Answer) -> object:
@@ -141,7 +144,7 @@ def _checked(answer: Answer, low: float, high: float) -> object:
 
 
 def _flag(answer: Answer) -> object:
-    return answer if isinstance(answer, NvmlError) else bool(answer)
+    return answer if isinstance(answer, NvmlError) else flag(int(answer))
 
 
 def _sum(one: Answer, other: Answer) -> object:

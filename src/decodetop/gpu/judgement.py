@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from decodetop.core.words import UNKNOWN
@@ -12,6 +12,9 @@ Severity = Literal["quiet", "info", "suspect", "alarm"]
 """quiet = normal, drawn dim; info = worth knowing; suspect = look at it; alarm = something is wrong now."""
 
 IDLE_BIT = 0x1
+
+UNDER_LOAD_PERCENT = 50.0
+"""Below this utilisation a low clock or PCIe generation is power saving, not a fault."""
 
 _BITS: tuple[tuple[int, str, Severity], ...] = (
     (0x1, "idle", "quiet"),
@@ -59,6 +62,18 @@ def busy(gpu: Gpu) -> bool | None:
     if gpu.event_reasons is not None and gpu.event_reasons & IDLE_BIT:
         return False
     return None if gpu.utilization_percent is None else gpu.utilization_percent > 0
+
+
+def under_load(gpu: Gpu) -> bool:
+    """It answers, and is busy enough for its clocks and links to be judged."""
+    used = gpu.utilization_percent
+    return gpu.state == "ok" and used is not None and used >= UNDER_LOAD_PERCENT
+
+
+def fastest_link(gpus: Iterable[Gpu]) -> tuple[int, int]:
+    """(generation, lanes) of the fastest PCIe link among them; zeros where none says."""
+    links = ((gpu.pcie_gen or 0, gpu.pcie_width or 0) for gpu in gpus)
+    return max(links, key=lambda link: link[0] * link[1], default=(0, 0))
 
 
 def pcie(gpu: Gpu) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from decodetop.gpu.asks import Unknown, believed
 from decodetop.gpu.codes import NvmlError
 from decodetop.gpu.fields import Answer, Answers, Key
 from decodetop.gpu.library import Handle, Library
@@ -47,4 +48,8 @@ class Limited:
 
 def _counted(answers: Mapping[Key, Answer], ids: Mapping[int, str]) -> dict[str, int]:
     seen = {word: answers[(field, 0)] for field, word in ids.items()}
-    return {word: int(ns) for word, ns in seen.items() if not isinstance(ns, NvmlError) and 0 <= ns < 2**62}
+    return {
+        word: ns
+        for word, answer in seen.items()
+        if not isinstance(answer, NvmlError) and not isinstance(ns := believed(int(answer), 0, 2**62), Unknown)
+    }

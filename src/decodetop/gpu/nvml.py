@@ -24,6 +24,8 @@ _CLOCKS: dict[Clock, int] = {"sm": 1, "mem": 2}
 _NVLINK_CAPABILITY = 2
 _MEMORY_FORMS = OTHER_FORM | {UNKNOWN}
 _XID = 0x8
+_MIG_PLACES = 64
+"""Of a GPU at most, 7 on those of today: a count that was only filled would keep us busy for an hour."""
 _raw = object.__getattribute__
 """nvidia-ml-py's structures turn each field they are asked for into text where it can be: dear for numbers."""
 
@@ -161,19 +163,19 @@ class Nvml(Calls):
         """0 sent by the GPU, 1 received; watches the link for 20 ms."""
         return int(self._ask("nvmlDeviceGetPcieThroughput", gpu, counter))
 
-    def persistence(self, gpu: Handle) -> bool:
-        return bool(self._ask("nvmlDeviceGetPersistenceMode", gpu))
+    def persistence(self, gpu: Handle) -> int:
+        return int(self._ask("nvmlDeviceGetPersistenceMode", gpu))
 
     def compute_mode(self, gpu: Handle) -> int:
         return int(self._ask("nvmlDeviceGetComputeMode", gpu))
 
-    def mig(self, gpu: Handle) -> bool:
-        return bool(self._ask("nvmlDeviceGetMigMode", gpu)[0])
+    def mig(self, gpu: Handle) -> int:
+        return int(self._ask("nvmlDeviceGetMigMode", gpu)[0])
 
     def mig_instances(self, gpu: Handle) -> list[MigSeen]:
         """The instances that exist; their places may have gaps."""
         found = []
-        for place in range(int(self._ask("nvmlDeviceGetMaxMigDeviceCount", gpu))):
+        for place in range(min(int(self._ask("nvmlDeviceGetMaxMigDeviceCount", gpu)), _MIG_PLACES)):
             try:
                 one = self._ask("nvmlDeviceGetMigDeviceHandleByIndex", gpu, place)
                 uuid = self.uuid(one)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -144,22 +145,26 @@ class GpuProbe:
 
     def _gpus(self, session: Session, outcomes: dict[_Job, _Outcome | NvmlError]) -> tuple[Gpu, ...]:
         now_ns = self._clock.now_ns()
-        seen = [(device.index, device.uuid, self._row(device, outcomes.get(device))) for device in session.devices]
+        names = _names(session.devices)
+        seen = [
+            (device.index, name, self._row(device, name, outcomes.get(device)))
+            for device, name in zip(session.devices, names, strict=True)
+        ]
         gpus = self._rows.merge(seen, now_ns)
         box = outcomes.get(session)
         for index, code in box.xids if isinstance(box, Box) else ():
-            uuid = session.devices[index].uuid
-            if uuid is not None:
-                kept = (*self._xids.get(uuid, ()), Xid(code=code, t_ns=now_ns))
-                self._xids[uuid] = kept[-_XIDS_KEPT:]
-        return tuple(
-            msgspec.structs.replace(gpu, xids=self._xids[gpu.uuid]) if gpu.uuid in self._xids else gpu for gpu in gpus
-        )
+            whose = names[index] or f"#{index}"
+            self._xids[whose] = (*self._xids.get(whose, ()), Xid(code=code, t_ns=now_ns))[-_XIDS_KEPT:]
+        return tuple(self._with_xids(gpu) for gpu in gpus) if self._xids else gpus
 
-    def _row(self, device: Device, outcome: _Outcome | NvmlError | None) -> Gpu | Bad:
+    def _with_xids(self, gpu: Gpu) -> Gpu:
+        xids = self._xids.get(gpu.uuid or "") or self._xids.get(f"#{gpu.index}")
+        return msgspec.structs.replace(gpu, xids=xids) if xids else gpu
+
+    def _row(self, device: Device, name: str | None, outcome: _Outcome | NvmlError | None) -> Gpu | Bad:
         now_ns = self._clock.now_ns()
         if isinstance(outcome, Gpu):
-            gpu = self._since.add(outcome, now_ns)
+            gpu = self._since.add(outcome, name, now_ns)
             return gpu if self._traffic is None else self._traffic.add(device, gpu)
         if isinstance(outcome, NvmlError):
             return Bad(state_of(outcome.code), words(outcome.code), now_ns)
@@ -177,3 +182,9 @@ class GpuProbe:
             wait_s = _REOPEN_S[min(self._reopens, len(_REOPEN_S) - 1)]
             self._reopens += 1
             self._reopen_ns = self._clock.now_ns() + int(wait_s * SECOND_NS)
+
+
+def _names(devices: Sequence[Device]) -> list[str | None]:
+    """The UUID of each where it has one that no other has: only then it tells who is who from session to session."""
+    uuids = Counter(device.uuid for device in devices)
+    return [device.uuid if device.uuid and uuids[device.uuid] == 1 else None for device in devices]

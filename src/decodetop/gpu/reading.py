@@ -63,6 +63,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     A lost GPU keeps the index it had. `energy_j` counts from the driver's load, `time_limited_ns[reason]` too;
     `energy_run_j` and `time_limited_run_ns` count from the first reading of this run, at `run_began_ns`.
     `temperature_left_c` is how far the GPU is from its nearest slowdown. `nvlink_max_bytes_s`: all links up, one way.
+    `pcie_fastest` is (generation, lanes) of the fastest link seen under load in this run, None before that.
     `recovery_action` is what the driver asks for, None while it asks for nothing or can't say (then with a reason).
     """
 
@@ -95,6 +96,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     pcie_rx_bytes_s: float | None = None
     pcie_traffic: Literal["gpm", "sample"] | None = None
     pcie_replays: int | None = None
+    pcie_fastest: tuple[int, int] | None = None
 
     memory_used_bytes: int | None = None
     memory_free_bytes: int | None = None
@@ -177,15 +179,15 @@ class Energy(NamedTuple):
         return self.joules / self.seconds
 
 
-def energy_over(history: Iterable[Past], index: int) -> Energy | None:
+def energy_over(history: Iterable[Past], gpu: Gpu) -> Energy | None:
     """Between the first and the last reading whose counter moved: it is not read every second, so others repeat it.
 
     None until it moved twice, and where it went back (the driver was loaded anew).
     """
     known = [
-        (past.t_ns, gpu.energy_j)
+        (past.t_ns, seen.energy_j)
         for past in history
-        if (gpu := gpu_of(past.reading, index)) is not None and gpu.energy_j is not None
+        if (seen := same_gpu(past.reading, gpu)) is not None and seen.energy_j is not None
     ]
     first = next((after for before, after in pairwise(known) if after[1] != before[1]), None)
     last = next((after for after, before in pairwise(reversed(known)) if after[1] != before[1]), None)
@@ -200,3 +202,12 @@ def gpu_of(reading: object, index: int) -> Gpu | None:
     if 0 <= index < len(gpus) and gpus[index].index == index:
         return gpus[index]
     return next((one for one in gpus if one.index == index), None)
+
+
+def same_gpu(reading: object, gpu: Gpu) -> Gpu | None:
+    """`gpu` in another reading: by its UUID, for its index may have been another's when the driver counted anew."""
+    there = gpu_of(reading, gpu.index)
+    if there is None or gpu.uuid is None or there.uuid is None or there.uuid == gpu.uuid:
+        return there
+    gpus = reading.gpus if isinstance(reading, GpuReading) else ()
+    return next((one for one in gpus if one.uuid == gpu.uuid), None)

@@ -10,6 +10,8 @@ import msgspec
 from decodetop.gpu.reading import Gpu, GpuState
 
 _UNLISTED = "the driver no longer lists it"
+_NO_FIGURES = ("index", "uuid", "state", "state_message", "state_since_ns", "memory_is_unified", "xids", "reasons")
+_FIGURES = tuple(field for field in Gpu.__struct_fields__ if field not in _NO_FIGURES)
 
 
 class Bad(NamedTuple):
@@ -55,7 +57,10 @@ class Rows:
         if state != bad.state:
             since_ns = bad.since_ns
             self._since[key] = (bad.state, since_ns)
-        last = self._last.get(key) or Gpu(index=index, uuid=None if key.startswith("#") else key)
+        unread = Gpu(
+            index=index, uuid=None if key.startswith("#") else key, reasons=dict.fromkeys(_FIGURES, bad.message)
+        )
+        last = self._last.get(key) or unread
         return msgspec.structs.replace(
             last, index=index, state=bad.state, state_message=bad.message, state_since_ns=since_ns
         )

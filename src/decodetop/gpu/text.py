@@ -65,7 +65,7 @@ _PATHS = {
 }
 
 UNTOLD = "not told, and no reason given"
-_NONE_IS_AN_ANSWER = ("state_message", "state_since_ns", "recovery_action", "pcie_traffic")
+_NONE_IS_AN_ANSWER = ("state_message", "state_since_ns", "recovery_action", "pcie_traffic", "pcie_fastest")
 _WIDTH = 80
 
 

@@ -154,16 +154,14 @@ class SimGpuProbe:
         seconds = 0.0 if self._read_ns is None else (now_ns - self._read_ns) / SECOND_NS
         self._read_ns = now_ns
         self._tick += 1
+        stepped = [
+            gpu.step(seen, load, seconds, self._tick)
+            if gpu.index < load.tp
+            else gpu.step(IDLE, None, seconds, self._tick)
+            for gpu in self._gpus
+        ]
         return GpuReading(
-            gpus=tuple(
-                self._since.add(
-                    gpu.step(seen, load, seconds, self._tick)
-                    if gpu.index < load.tp
-                    else gpu.step(IDLE, None, seconds, self._tick),
-                    now_ns,
-                )
-                for gpu in self._gpus
-            ),
+            gpus=tuple(self._since.add(gpu, gpu.uuid, now_ns) for gpu in stepped),
             driver_version=DRIVER,
             nvml_version="13.580.159.04 (simulated)",
             cuda_version="13.0",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from decodetop.core import words
 from decodetop.core.sample import Reading
 from decodetop.core.state import State
-from decodetop.gpu.reading import Gpu, gpu_of
+from decodetop.gpu.reading import Gpu, same_gpu
 from decodetop_tui.paint import Span
 from decodetop_tui.panes._lines import history, history_room
 
@@ -34,7 +34,7 @@ def past(state: State, gpu: Gpu, figure: Figure, room: int) -> tuple[str, str]:
     """A row of braille of `room` cells, and what it shows: `dram % over 60 s`. A GPU that is not ok leaves a gap."""
 
     def value(seen: Reading) -> float | None:
-        found = gpu_of(seen, gpu.index)
+        found = same_gpu(seen, gpu)
         return None if found is None or found.state != "ok" else getattr(found, figure.field)
 
     drawn = history(state.lane("gpu"), state.now_ns, room, value, figure.top)

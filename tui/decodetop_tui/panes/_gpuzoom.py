@@ -69,7 +69,7 @@ def _load(state: State, gpu: Gpu) -> list[Pair]:
     percent, plain = words.percent, words.number_plain
     performance = words.UNKNOWN if gpu.performance_state is None else f"P{gpu.performance_state}"
     energy = None if gpu.energy_j is None else gpu.energy_j / 3.6e6
-    spent = energy_over(state.lane("gpu").history, gpu.index)
+    spent = energy_over(state.lane("gpu").history, gpu)
     over = "" if spent is None else f" over {words.remaining(spent.seconds)}"
     peak = text.dram_peak_gb_s(gpu)
     now = text.dram_gb_s(gpu)
