@@ -45,6 +45,9 @@ def served_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--kv-dtype", metavar="D", help="format of the KV cache (what the checkpoint declares)")
     what.add_argument("--weights-dtype", choices=sorted(FORMATS), metavar="D", help=f"{', '.join(sorted(FORMATS))}")
     what.add_argument("--draft-steps", type=whole, metavar="K", help="draft forwards of a step (0)")
+    what.add_argument(
+        "--draft-model", metavar="PATH", help="a draft model's own checkpoint: EAGLE, or a smaller model (as --model)"
+    )
     what.add_argument("--verify-tokens", type=count, metavar="N", help="tokens of a sequence in a step (K + 1)")
     what.add_argument("--accept-length", type=positive, metavar="A", help="tokens a step gives, from the server")
 
@@ -81,6 +84,7 @@ def ask_of(args: argparse.Namespace) -> Ask:
         kv_dtype=args.kv_dtype,
         weights_dtype=args.weights_dtype,
         draft_steps=args.draft_steps,
+        draft_model=None if args.draft_model is None else locate(args.draft_model),
         verify_tokens=args.verify_tokens,
         accept_length=args.accept_length,
         token_ms=args.measured_ms,

@@ -33,7 +33,7 @@ def assumptions(
     if model.shape.mla is not None and plan.tp > plan.dp_attention:
         out.append("every GPU reads the whole latent KV of its sequences, and engines keep latent projections whole")
     out += _experts(plan, seen)
-    out += _speculation(model, plan)
+    out += _speculation(model, plan, seen)
     out += [_constant(one.name, one.value, one.unit, one.origin, one.source) for one in practical.constants]
     out += practical.notes
     if not any(one.origin in ("measured", "user") for one in practical.constants):
@@ -86,7 +86,7 @@ def _experts(plan: Plan, seen: Load) -> list[str]:
     return out
 
 
-def _speculation(model: Model, plan: Plan) -> list[str]:
+def _speculation(model: Model, plan: Plan, seen: Load) -> list[str]:
     if not plan.draft_steps and plan.verify_tokens == 1:
         return []
     out = []
@@ -94,7 +94,13 @@ def _speculation(model: Model, plan: Plan) -> list[str]:
         out.append(ACCEPT_LENGTH.format(steps=plan.draft_steps or plan.verify_tokens - 1))
     else:
         out.append(f"accept length {significant(plan.accept_length)} tokens a step, as given")
-    if plan.draft_steps and not model.shape.draft:
+    other = model.draft_model
+    if plan.draft_steps and other is not None:
+        once = f"{seen.expected.draft / plan.draft_steps / 1e9:.2f} GB a GPU of {other.path}"
+        kind = f", {other.notes[0]}" if other.notes else ""
+        source = "config.json by formula" if other.source == "config" else f"its {other.source} headers"
+        out.append(f"every draft forward reads {once}{kind}, from {source}; its KV in the target's format")
+    elif plan.draft_steps and not model.shape.draft:
         out.append("the model has no draft layers: the draft is taken to read nothing (n-gram); a draft model adds")
     elif plan.draft_steps:
         out.append("every draft forward reads the draft layer and the whole head")

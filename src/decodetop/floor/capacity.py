@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from decodetop.floor import cache
+from decodetop.floor import cache, drafting
 from decodetop.floor.load import shards
 from decodetop.floor.model import Model
 from decodetop.floor.reading import Capacity, Plan
@@ -17,12 +17,16 @@ from decodetop.floor.reading import Capacity, Plan
 def of(model: Model, plan: Plan, kv_dtype: str, memory: float | None) -> Capacity:
     """Bytes; `memory` = of one GPU, None where it is not known. Raises DataError for a KV format that is not known."""
     shape, groups = model.shape, plan.tp // plan.dp_attention
-    drafts = plan.draft_steps > 0  # engines leave the draft layers in the file otherwise
-    loaded = [one for one in model.weights if drafts or not one.draft]
-    weights = sum(one.bytes * one.count / shards(one.role, plan, shape, "low") for one in loaded) / plan.pp
-    layers = (*shape.layers, *shape.draft) if drafts else shape.layers
-    kv = sum(cache.held_kv(shape, layer, plan.context, kv_dtype, groups) for layer in layers) / plan.pp
-    state = sum(cache.held_state(shape, layer, groups) for layer in layers) / plan.pp
+    main = [one for one in model.weights if not one.draft]
+    parts = [(shape, shape.layers, main)]
+    if plan.draft_steps:  # engines leave the draft layers in the file otherwise
+        draft = drafting.of(model)
+        parts.append((draft.shape, draft.layers, [*draft.weights]))
+    weights = kv = state = 0.0
+    for shape, layers, loaded in parts:
+        weights += sum(one.bytes * one.count / shards(one.role, plan, shape, "low") for one in loaded) / plan.pp
+        kv += sum(cache.held_kv(shape, layer, plan.context, kv_dtype, groups) for layer in layers) / plan.pp
+        state += sum(cache.held_state(shape, layer, groups) for layer in layers) / plan.pp
     sequences = math.ceil(plan.batch / plan.dp_attention)
     total = weights + sequences * (kv + state)
     return Capacity(

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from decodetop.floor import capacity, load, practice
+from decodetop.floor import capacity, drafting, load, practice
 from decodetop.floor.assumptions import assumptions
 from decodetop.floor.formats import Compute
 from decodetop.floor.hardware import Card
@@ -49,7 +49,8 @@ def compute(
     """The report without a measurement: no gap, no verdict. Raises UsageError, DataError."""
     kv_dtype, kv_note = kv_dtype_of(model, plan)
     seen = load.of_plan(model, plan, kv_dtype)
-    practical = practice.of(model.shape, plan, card, traced, overrides)
+    layers = drafting.of(model).layers
+    practical = practice.of(model.shape, plan, card, traced, overrides, layers)
     times = times_of(seen, card.hardware, practical)
     tok_s = _tok_s(plan, times.phys_ms)
     held = capacity.of(model, plan, kv_dtype, card.hardware.memory_bytes)
@@ -73,7 +74,7 @@ def compute(
         t_memory_ms=times.memory_ms,
         t_compute_ms=times.compute_ms,
         experts=seen.experts,
-        allreduces_per_step=practice.collectives(model.shape, plan),
+        allreduces_per_step=practice.collectives(model.shape, plan, layers),
         break_even_accept_length=_break_even(model, plan, kv_dtype, seen),
         plan=plan,
         hardware=card.hardware,
@@ -151,7 +152,7 @@ def _batches(
     points = []
     for batch in BATCHES:
         at = msgspec.structs.replace(plan, batch=batch)
-        practical = practice.of(model.shape, at, card, traced, overrides)
+        practical = practice.of(model.shape, at, card, traced, overrides, drafting.of(model).layers)
         times = times_of(load.of_plan(model, at, kv_dtype), card.hardware, practical)
         points.append(
             BatchPoint(
@@ -178,5 +179,6 @@ def _facts(model: Model, kv_dtype: str) -> ModelFacts:
         is_moe=shape.moe is not None,
         is_mla=shape.mla is not None,
         draft_layers=len(shape.draft),
+        draft_model=model.draft_model.path if model.draft_model is not None else None,
         kv_heads=shape.kv_heads,
     )

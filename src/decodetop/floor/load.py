@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from decodetop.errors import UsageError
-from decodetop.floor import cache, experts
+from decodetop.floor import cache, drafting, experts
+from decodetop.floor.drafting import Drafting
 from decodetop.floor.formats import Compute
 from decodetop.floor.model import Model
 from decodetop.floor.reading import Bytes, Experts, Plan
@@ -82,22 +83,24 @@ def of_plan(model: Model, plan: Plan, kv_dtype: str) -> Load:
     moe = shape.moe
     tokens = plan.batch * plan.verify_tokens
     hit = experts.hit(moe.experts, moe.top_k, tokens, plan.ep) if moe else None
-    drafted = experts.hit(moe.experts, moe.top_k, plan.batch, plan.ep) if moe else None
     main = [one for one in model.weights if _read(one, shape) and not one.draft]
-    draft = [one for one in model.weights if one.draft]
+    draft = drafting.of(model)
+    other = draft.shape.moe
+    drafted = experts.hit(other.experts, other.top_k, plan.batch, plan.ep) if other else None
     head = [one for one in main if one.role == "head" or (shape.tied and one.role == "embedding")]
+    head = head if draft.target_head else []
     sequences = math.ceil(plan.batch / plan.dp_attention)
     kv = sequences * _kv(shape, shape.layers, plan, kv_dtype)
     state = sequences * sum(cache.layer_state(shape, layer, plan.tp // plan.dp_attention) for layer in shape.layers)
-    draft_kv = sequences * _kv(shape, shape.draft, plan, kv_dtype)
+    draft_kv = sequences * _kv(draft.shape, draft.layers, plan, kv_dtype)
 
     def bytes_of(bound: Bound) -> Bytes:
-        once = _sum(draft, plan, shape, bound, drafted) + _sum(head, plan, shape, bound, None) + draft_kv
+        once = _sum(draft.weights, plan, draft.shape, bound, drafted) + _sum(head, plan, shape, bound, None) + draft_kv
         return Bytes(
             weights=_sum(main, plan, shape, bound, hit),
             kv=kv,
             state=state,
-            draft=plan.draft_steps * once if draft else 0.0,
+            draft=plan.draft_steps * once if draft.weights else 0.0,
         )
 
     flops = _flops(main, draft, head, plan, shape)
@@ -138,13 +141,13 @@ def shards(role: Role, plan: Plan, shape: Shape, bound: Bound) -> float:
 
 
 def _flops(
-    main: Sequence[Weights], draft: Sequence[Weights], head: Sequence[Weights], plan: Plan, shape: Shape
+    main: Sequence[Weights], draft: Drafting, head: Sequence[Weights], plan: Plan, shape: Shape
 ) -> dict[Compute, float]:
     """Of the least loaded arrangement: two per parameter and token, and attention."""
     out: dict[Compute, float] = {}
-    top_k = shape.moe.top_k if shape.moe else 1
 
-    def add(weights: Sequence[Weights], tokens: float) -> None:
+    def add(weights: Sequence[Weights], tokens: float, shape: Shape) -> None:
+        top_k = shape.moe.top_k if shape.moe else 1
         for one in weights:
             if one.role == "norm":
                 continue
@@ -154,9 +157,9 @@ def _flops(
             out[one.format.compute] = out.get(one.format.compute, 0.0) + 2.0 * one.params * times * per_rank / spread
 
     tokens = plan.batch * plan.verify_tokens
-    add(main, tokens)
-    if draft:
-        add([*draft, *head], plan.draft_steps * plan.batch)
+    add(main, tokens, shape)
+    add(draft.weights, plan.draft_steps * plan.batch, draft.shape)
+    add(head, plan.draft_steps * plan.batch, shape)
     attention = sum(cache.attention_flops(shape, layer, plan.context) for layer in shape.layers)
     out["bf16"] = out.get("bf16", 0.0) + attention * tokens / plan.tp
     return out

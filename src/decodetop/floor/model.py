@@ -23,7 +23,10 @@ OFF = 0.01
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """`weights` hold the embedding table too (a step reads rows of it only). `kv_dtype` = what the file declares."""
+    """`weights` hold the embedding table too (a step reads rows of it only). `kv_dtype` = what the file declares.
+
+    `draft_model` = the checkpoint that drafts for it, None = its own draft layers do, if any.
+    """
 
     path: str
     shape: Shape
@@ -32,6 +35,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     quantization: str | None = None
     kv_dtype: str | None = None
     notes: tuple[str, ...] = ()
+    draft_model: Model | None = None
 
     @property
     def params(self) -> Params:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from decodetop.floor import links
 from decodetop.floor.hardware import Card
 from decodetop.floor.reading import Constant, Plan
-from decodetop.floor.shape import Shape
+from decodetop.floor.shape import Layer, Shape
 
 ETA = {"GDDR": 0.91, "HBM": 0.87, "LPDDR": 0.85}
 """Share of the bandwidth that the best kernels reach (reference notes, section 2.10); 0.80 is typical."""
@@ -56,11 +58,20 @@ class Overrides(msgspec.Struct, frozen=True, kw_only=True):
         return Constant(name=name, value=value, unit=unit, origin="user", source="given")
 
 
-def of(shape: Shape, plan: Plan, card: Card, traced: Traced | None, own: Overrides = Overrides()) -> Practice:
+def of(
+    shape: Shape,
+    plan: Plan,
+    card: Card,
+    traced: Traced | None,
+    own: Overrides = Overrides(),
+    draft: Sequence[Layer] | None = None,
+) -> Practice:
+    """`draft` = the layers of a draft forward, the model's own without."""
+    draft = shape.draft if draft is None else draft
     notes: list[str] = []
     eta = _eta(card, own)
-    reduce, count = _allreduce(shape, plan, card, own, notes)
-    fixed_ms, fixed = _fixed(shape, plan, card, traced, own)
+    reduce, count = _allreduce(shape, plan, card, own, notes, draft)
+    fixed_ms, fixed = _fixed(shape, plan, card, traced, own, draft)
     constants = [eta, *([reduce] if count else []), fixed]
     sends_ms = (plan.pp - 1) * links.P2P_US / 1e3
     return Practice(
@@ -72,12 +83,12 @@ def of(shape: Shape, plan: Plan, card: Card, traced: Traced | None, own: Overrid
     )
 
 
-def collectives(shape: Shape, plan: Plan) -> int:
+def collectives(shape: Shape, plan: Plan, draft: Sequence[Layer]) -> int:
     """All-reduces (or what stands for them) of one step, draft forwards included."""
     if plan.tp < 2:
         return 0
-    draft = sum((layer.mixer != "none") + (layer.ffn != "none") for layer in shape.draft)
-    return shape.collectives + plan.draft_steps * (draft + 2 if draft else 0)
+    halves = sum((layer.mixer != "none") + (layer.ffn != "none") for layer in draft)
+    return shape.collectives + plan.draft_steps * (halves + 2 if halves else 0)
 
 
 def _eta(card: Card, own: Overrides) -> Constant:
@@ -91,8 +102,10 @@ def _eta(card: Card, own: Overrides) -> Constant:
     return Constant(name=name, value=value, unit="", origin="default", source=source)
 
 
-def _allreduce(shape: Shape, plan: Plan, card: Card, own: Overrides, notes: list[str]) -> tuple[Constant, int]:
-    count = collectives(shape, plan)
+def _allreduce(
+    shape: Shape, plan: Plan, card: Card, own: Overrides, notes: list[str], draft: Sequence[Layer]
+) -> tuple[Constant, int]:
+    count = collectives(shape, plan, draft)
     message = plan.batch * plan.verify_tokens * shape.hidden * 2.0 / plan.dp_attention
     cost = links.allreduce(card.hardware, card.arch, card.pcie_gen, plan.tp, message)
     if cost.beyond_table:
@@ -102,7 +115,9 @@ def _allreduce(shape: Shape, plan: Plan, card: Card, own: Overrides, notes: list
     return own.constant("allreduce_us", name, "us") or table, count
 
 
-def _fixed(shape: Shape, plan: Plan, card: Card, traced: Traced | None, own: Overrides) -> tuple[float, Constant]:
+def _fixed(
+    shape: Shape, plan: Plan, card: Card, traced: Traced | None, own: Overrides, draft: Sequence[Layer]
+) -> tuple[float, Constant]:
     if own.layer_us is None and traced is not None:
         constant = Constant(
             name=f"one of {traced.kernels} kernels a step",
@@ -113,7 +128,7 @@ def _fixed(shape: Shape, plan: Plan, card: Card, traced: Traced | None, own: Ove
         )
         return traced.kernels * KERNEL_US / 1e3, constant
     layers = sum((layer.mixer != "none") + (layer.ffn != "none") for layer in shape.layers) / 2
-    layers += plan.draft_steps * len(shape.draft)
+    layers += plan.draft_steps * len(draft)
     name = "a layer beyond its bytes"
     constant = own.constant("layer_us", name, "us") or _layer_default(shape, card, name)
     return layers * constant.value / 1e3, constant

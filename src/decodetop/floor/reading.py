@@ -157,7 +157,7 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the floor rests on. `source` = where the bytes of the weights come from."""
+    """What the floor rests on. `source` = where the weights' bytes come from; `draft_model` = a checkpoint apart."""
 
     path: str
     family: str
@@ -169,6 +169,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_mla: bool
     draft_layers: int
     kv_heads: int
+    draft_model: str | None = None
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,11 +9,13 @@ from typing import NamedTuple
 import msgspec
 
 from decodetop.core.clock import Clock
+from decodetop.core.decode import NotDecoded, decode
 from decodetop.core.engine import Engine, Probe
 from decodetop.core.state import State
 from decodetop.errors import DataError, UsageError
 from decodetop.floor.calibration import Calibration, completed
 from decodetop.floor.calibration import of as calibration_of
+from decodetop.floor.drafting import open_draft, with_draft
 from decodetop.floor.floor import compute
 from decodetop.floor.formats import FORMATS
 from decodetop.floor.hardware import Card
@@ -38,7 +40,10 @@ BUSY_PERCENT = 50.0
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for; None = as the server or the trace says, else the usual. `dp_attention` 0 = one per GPU."""
+    """What was asked for; None = as the server or the trace says, else the usual. `dp_attention` 0 = one per GPU.
+
+    `draft_problem` = why the server's draft model is not counted.
+    """
 
     model: Path | None = None
     tp: int | None = None
@@ -50,6 +55,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     kv_dtype: str | None = None
     weights_dtype: str | None = None
     draft_steps: int | None = None
+    draft_model: Path | None = None
+    draft_problem: str | None = None
     verify_tokens: int | None = None
     accept_length: float | None = None
     token_ms: float | None = None
@@ -97,6 +104,7 @@ def from_server(server: Server, ask: Ask) -> Ask:
     flags = {flag.name: flag.resolved or flag.requested for flag in server.flags}
     grouped = flags.get("enable_dp_attention") == "true"
     draft_steps, verify_tokens = _drafting(server)
+    draft_model, draft_problem = (None, None) if ask.draft_model is not None else _draft_model(server, path)
     found = {
         "model": path,
         "tp": server.tp,
@@ -108,11 +116,15 @@ def from_server(server: Server, ask: Ask) -> Ask:
         "kv_dtype": server.kv_dtype,
         "draft_steps": draft_steps,
         "verify_tokens": verify_tokens,
+        "draft_model": draft_model,
+        "draft_problem": draft_problem,
         "accept_length": None if server.speculative_algorithm is None else server.accept_length,
     }
     changes = {name: value for name, value in found.items() if getattr(ask, name) is None and value is not None}
     return msgspec.structs.replace(ask, **changes)
 
+
+DRAFT_FLAGS = ("speculative_draft_model_path", "speculative_draft_model", "model_draft", "speculative_model")
 
 _NO_FORWARD = ("ngram", "suffix", "lookahead")
 """Ways to draft that look tokens up instead of running a model."""
@@ -131,6 +143,36 @@ def _drafting(server: Server) -> tuple[int | None, int | None]:
         return server.speculative_steps, tokens
     looked_up = any(word in method.lower() for word in _NO_FORWARD)
     return (0 if looked_up else tokens), (None if tokens is None else 1 + tokens)
+
+
+def _draft_model(server: Server, model: Path) -> tuple[Path | None, str | None]:
+    """Of a draft model with its own checkpoint: where it is, or why it can't be counted."""
+    name = draft_name(server)
+    if name is None:
+        return None, None
+    try:
+        path = locate(name)
+        if path.resolve() == model.resolve():
+            return None, None  # its own draft layers, under its own name
+        open_draft(path)
+    except (DataError, UsageError) as error:
+        return None, f"the draft model is not counted: {error.message}"
+    return path, None
+
+
+def draft_name(server: Server) -> str | None:
+    """What the engine was told to draft with: SGLang's and llama.cpp's flag, vLLM's JSON or older flag."""
+    if server.speculative_algorithm is None:
+        return None
+    flags = {flag.name: flag.resolved or flag.requested for flag in server.flags}
+    name = next((flags[key] for key in DRAFT_FLAGS if flags.get(key)), None)
+    try:
+        said = decode((flags.get("speculative_config") or "{}").encode())
+    except NotDecoded:
+        said = None
+    model = said.get("model") if isinstance(said, dict) else None
+    name = name or (model if isinstance(model, str) else None)
+    return None if name is None or name.startswith("[") else name
 
 
 def _path_of(server: Server) -> Path:
@@ -164,7 +206,7 @@ def answer(
     """
     if ask.model is None:
         raise UsageError("there is no model to judge", "give --model PATH")
-    model = _model(ask.model, ask.weights_dtype, server)
+    model = _drafted(_model(ask.model, ask.weights_dtype, server), ask)
     seen = None if steps is None else breakdown_of(steps)
     batch = seen.batch if seen is not None else None
     plan = plan_of(ask, batch)
@@ -186,7 +228,7 @@ def calibrated(ask: Ask, card: Card, steps: StepsReport, source: str) -> Calibra
     seen = breakdown_of(steps)
     plan = plan_of(ask, seen.batch if seen is not None else None)
     measured = measure(plan, token_ms=ask.token_ms, step_ms=ask.step_ms, steps=steps)
-    report = compute(open_model(ask.model, ask.weights_dtype), plan, card, sweep=False)
+    report = compute(_drafted(open_model(ask.model, ask.weights_dtype), ask), plan, card, sweep=False)
     return calibration_of(report, measured, source)
 
 
@@ -196,6 +238,14 @@ def _model(path: Path, weights_dtype: str | None, server: Server | None) -> Mode
     asked = server.quantization if server is not None else None
     if weights_dtype is None and model.quantization is None and asked in FORMATS:
         return open_model(path, asked)
+    return model
+
+
+def _drafted(model: Model, ask: Ask) -> Model:
+    if ask.draft_model is not None and ask.draft_steps:
+        return with_draft(model, ask.draft_model)
+    if ask.draft_problem is not None and ask.draft_steps:
+        return msgspec.structs.replace(model, notes=(*model.notes, ask.draft_problem))
     return model
 
 
