@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from decodetop.todo import model
 from decodetop.todo.reading import (
@@ -91,6 +94,30 @@ async def test_an_edit_of_another_decodetop_that_an_agent_overwrote_at_once_is_n
         await bench.outside(plan)
         assert sorted(bench.on_disk) == sorted(contents(bench.reading)) == ["a", "b", "c, ours", "d, cli"]
         assert bench.reading.todos[0].status == "completed"
+
+
+@pytest.mark.parametrize("call", ["memory", "read_bytes"])
+async def test_a_command_between_two_readings_of_a_screen_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """The file and what is remembered beside it are read one after the other, and an agent overwrites the file then."""
+    plan = [{"content": word, "status": "pending"} for word in ("a", "b")]
+    real = getattr(TodoStore, call)
+
+    def interrupted(self: TodoStore) -> Any:
+        found = real(self)
+        monkeypatch.setattr(TodoStore, call, real)
+        TodoStore(tmp_path).update(lambda document: model.add(document, AddTodo(content="d, cli"), 0)[0])
+        return found
+
+    async with Notes(tmp_path).running() as bench:
+        await bench.outside(plan)
+        await bench.do(AddTodo(content="c, ours"))
+        monkeypatch.setattr(TodoStore, call, interrupted)
+        bench.write(plan)
+        await bench.poll()
+        await bench.outside([{**plan[0], "status": "completed"}, plan[1]])
+        assert sorted(bench.on_disk) == sorted(contents(bench.reading)) == ["a", "b", "c, ours", "d, cli"]
 
 
 async def test_an_editor_with_an_old_buffer_does_not_take_our_edits_back(tmp_path: Path) -> None:

@@ -27,9 +27,10 @@ class Screen:
         self.due, self.now_ns = False, 0
 
     def look(self) -> None:
+        memory = self.store.memory()
         data = self.store.read_bytes()
-        seen = self.store.parse(data, self.book.known)
-        self.book.look(seen, self.store.memory().last)
+        seen = self.store.parse(data, self.book.known, memory)
+        self.book.look(seen)
         self.due = self.due or (data is not None and not seen.whole)
 
     def edit(self) -> None:
@@ -46,7 +47,7 @@ class Screen:
 
     def save(self) -> None:
         if self.due or self.book.owes:
-            self.book.saved(*self.store.save(self.book.now, self.book.known), self.store.memory().last)
+            self.book.saved(*self.store.save(self.book.now, self.book.known))
             self.due = False
 
 

@@ -52,18 +52,18 @@ class Notebook:
             return None
         return Known(agreed=self.agreed, foreign=self._foreign, last=self._last, versions=self.versions.all)
 
-    def look(self, seen: Seen, last: Document | None) -> None:
-        """Take in what the file holds; `last` = what any decodetop wrote last, as far as it is known.
+    def look(self, seen: Seen) -> None:
+        """Take in what the file holds.
 
         Edits made before the file could be read are new to it: nothing was agreed then.
         """
-        self._remember(seen, last)
+        self._remember(seen)
         self._take(merge3(self.agreed, self.now, seen.document))
         self.agreed = seen.document
 
-    def saved(self, document: Document, seen: Seen, last: Document | None) -> None:
+    def saved(self, document: Document, seen: Seen) -> None:
         """`document` is in the file now, made from what was `seen` there."""
-        self._remember(seen, last)
+        self._remember(seen)
         self.begin(document)
 
     def begin(self, document: Document) -> None:
@@ -72,9 +72,9 @@ class Notebook:
         self._take(document)
         self.agreed = document
 
-    def _remember(self, seen: Seen, last: Document | None) -> None:
+    def _remember(self, seen: Seen) -> None:
         self.versions.remember(seen.theirs, seen.theirs is seen.foreign)
-        self._foreign, self._last = seen.foreign, last
+        self._foreign, self._last = seen.foreign, seen.last
 
     def edit(self, command: Command, wall_ns: int) -> Notice | None:
         """Make an edit; the result is a word to the operator. Raises UsageError and DataError, with nothing changed."""

@@ -21,7 +21,7 @@ from decodetop.core.sample import Command
 from decodetop.core.thread import CallThread
 from decodetop.errors import DataError, DecodetopError
 from decodetop.todo import question
-from decodetop.todo.document import Document, Item
+from decodetop.todo.document import Item
 from decodetop.todo.edit import EditMade
 from decodetop.todo.notebook import Notebook
 from decodetop.todo.reading import (
@@ -70,7 +70,6 @@ class _Disk(msgspec.Struct, frozen=True, kw_only=True):
 
     data: bytes | None
     seen: Seen | None
-    last: Document | None
     question: str | None
     trouble: str | None
 
@@ -185,7 +184,7 @@ class TodoService:
         else:
             self._question, self._bytes, self._broken_since_ns = disk.question, disk.data, None
             if disk.seen is not None:
-                self._book.look(disk.seen, disk.last)
+                self._book.look(disk.seen)
                 due = due or (disk.data is not None and (self._book.owes or not disk.seen.whole))
             self._trouble(context, self._missing(disk.data, due) or self._newer() or disk.trouble)
         if due:
@@ -197,16 +196,11 @@ class TodoService:
             asked, trouble = question.read_question(self._folder), None
         except DataError as error:
             asked, trouble = None, str(error)
+        memory = self._store.memory()  # before the file: what is written in between is news then, and not known already
         data = self._store.read_bytes()
         if known is not None and read is not None and data == read:
-            return _Disk(data=data, seen=None, last=None, question=asked, trouble=trouble)
-        seen = self._store.parse(data, known)
-        return _Disk(data=data, seen=seen, last=self._store.memory().last, question=asked, trouble=trouble)
-
-    def _write(self, now: Document, known: Known | None, broken: bool) -> tuple[Document, Seen, Document | None]:
-        """On the thread. Raises DataError."""
-        saved, seen = self._store.save(now, known, broken)
-        return saved, seen, self._store.memory().last
+            return _Disk(data=data, seen=None, question=asked, trouble=trouble)
+        return _Disk(data=data, seen=self._store.parse(data, known, memory), question=asked, trouble=trouble)
 
     def _missing(self, data: bytes | None, due: bool) -> str | None:
         if data is not None or due or not self._book.now.items:
@@ -242,11 +236,11 @@ class TodoService:
             self._shown = msgspec.structs.replace(self._shown, unsaved="the file is broken; tried again in a moment")
             return
         try:
-            saved, seen, last = await self._call(context, lambda: self._write(now, known, broken))
+            saved, seen = await self._call(context, lambda: self._store.save(now, known, broken))
         except DataError as error:
             self._shown = msgspec.structs.replace(self._shown, unsaved=str(error))
             return
-        self._book.saved(saved, seen, last)
+        self._book.saved(saved, seen)
         self._bytes = None
         self._broken_since_ns = None
         self._shown = msgspec.structs.replace(self._shown, unsaved=None, problem=None, problem_since_wall_ns=None)

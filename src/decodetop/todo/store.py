@@ -35,8 +35,8 @@ from decodetop.todo.merge import heal, knows_nothing_else, likely_base, merge3
 FILE_NAME = "todo.json"
 FILE_MAX_BYTES = 64 << 20
 """A larger file is not a checklist."""
-_TRIES = 50
-"""How often an edit is made anew because the file keeps changing under it."""
+_TRIES = 30
+"""How often an edit is made anew, or half a file read again, because another program keeps writing it."""
 
 
 class BrokenFileError(DataError):
@@ -85,13 +85,15 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """What a file holds: `theirs`. `document` is that and what some tool that did not know of it had taken back.
 
     `whole` is False if the file does not hold all of the document: it is to be written even if nobody edits.
-    `foreign` = the newest list that is in it of a tool that does not know our shape.
+    `foreign` = the newest list that is in it of a tool that does not know our shape. `last` = what any decodetop had
+    written last when it was read.
     """
 
     document: Document
     theirs: Document
     whole: bool = True
     foreign: Document | None = None
+    last: Document | None = None
 
 
 class TodoStore:
@@ -106,7 +108,8 @@ class TodoStore:
 
         Raises BrokenFileError if it is no checklist and DataError if it can't be read.
         """
-        return self.parse(self.read_bytes()).document
+        memory = self.memory()
+        return self.parse(self._read_whole(), None, memory).document
 
     def read_bytes(self) -> bytes | None:
         """None if there is no file. Raises DataError."""
@@ -117,6 +120,14 @@ class TodoStore:
         except OSError as error:
             hint = "check its permissions, or use another folder with --investigation DIR"
             raise DataError(f"can't read {self.path}: {error.strerror}", hint) from error
+
+    def _read_whole(self) -> bytes | None:
+        """Another program that writes the file in place is done with it some microseconds later."""
+        for _ in range(_TRIES):
+            data = self.read_bytes()
+            if data is None or data.rstrip().endswith((b"}", b"]")):
+                break
+        return data
 
     def update(self, change: Callable[[Document], Document]) -> Document:
         """Put `change` of what the file holds in its place, and return that. `change` may be called several times.
@@ -141,7 +152,7 @@ class TodoStore:
             sweep(target)
             sweep(self._memory_path)
             for _ in range(_TRIES):
-                data = self.read_bytes()
+                data = self._read_whole()
                 seen = self._seen(data, known, over_broken)
                 ours = change(seen)
                 if seen.whole and same(ours.fields, seen.document.fields) and same(ours.items, seen.document.items):
@@ -155,7 +166,7 @@ class TodoStore:
                     raise DataError(message, "nothing was changed: take fewer items")
                 if replace(target, written, partial(self._holds, data)):
                     self._remember(ours, seen)
-                    return ours, seen
+                    return ours, msgspec.structs.replace(seen, last=ours)
         raise DataError(f"{self.path} keeps changing under the edit", "another program rewrites it all the time")
 
     def keep_aside(self, data: bytes) -> Path:
@@ -173,16 +184,16 @@ class TodoStore:
             raise write_error(target, error) from error
         return aside
 
-    def parse(self, data: bytes | None, known: Known | None = None) -> Seen:
-        """The document in the file's bytes (None = no file), seen against what is known. Raises BrokenFileError.
+    def parse(self, data: bytes | None, known: Known | None = None, memory: Memory | None = None) -> Seen:
+        """The document in the file's bytes (None = no file), seen against what is known; without the lock `memory` was
+        read before them. Raises BrokenFileError.
 
         Decodetops take turns, so what any of them wrote last is all that they know together: tools that rewrite the
         list from their own memory are merged with that, and not with what one screen happened to read in between.
         """
         agreed = known.agreed if known is not None else Document()
         if data is None:  # gone from disk is not "all items removed": what was known of it is written again
-            foreign = known.foreign if known is not None else None
-            return Seen(document=agreed, theirs=agreed, whole=not agreed.items, foreign=foreign)
+            return _only(known, whole=not agreed.items)
         try:
             if not data.strip() and agreed.items:
                 raise ShapeError("it is empty")  # another program is about to fill it, or was stopped before it did
@@ -190,14 +201,18 @@ class TodoStore:
         except (ValueError, RecursionError) as error:
             hint = "mend the file, or move it away and `decodetop todo import` it: whole items are saved"
             raise BrokenFileError(f"{self.path} is not a checklist: {_reason(error)}", hint, data) from error
+        memory = self.memory() if memory is None else memory
+        if not data.strip() and memory.last is not None:  # as if it were gone: nobody meant that
+            return Seen(document=memory.last, theirs=memory.last, whole=False, foreign=memory.foreign, last=memory.last)
         if not read.items:
-            return Seen(document=read, theirs=read)
-        memory = self.memory()
+            return Seen(document=read, theirs=read, last=memory.last)
         if known is None:
-            return _seen_against(read, memory.all, memory.last, memory.foreign)
-        if memory.last is None or (known.last is not None and same(memory.last.items, known.last.items)):
-            return _seen_against(read, (*memory.all, *known.versions), agreed, known.foreign)
-        return _seen_against(read, (*known.versions, *memory.all), memory.last, memory.foreign)
+            seen = _seen_against(read, memory.all, memory.last, memory.foreign)
+        elif memory.last is None or (known.last is not None and same(memory.last.items, known.last.items)):
+            seen = _seen_against(read, (*memory.all, *known.versions), agreed, known.foreign)
+        else:
+            seen = _seen_against(read, (*known.versions, *memory.all), memory.last, memory.foreign)
+        return msgspec.structs.replace(seen, last=memory.last)
 
     def memory(self) -> Memory:
         """What is known from earlier, also of other decodetops; a help, so its absence is no trouble."""
@@ -239,7 +254,7 @@ class TodoStore:
         except BrokenFileError as error:
             aside = self.keep_aside(error.data)
             if over_broken and known is not None:
-                return Seen(document=known.agreed, theirs=known.agreed, whole=False, foreign=known.foreign)
+                return _only(known, whole=False)
             hint = f"a copy is in {aside.name}; mend the file, or move it away and `decodetop todo import` the copy"
             raise BrokenFileError(error.message, hint, error.data) from error
 
@@ -252,6 +267,13 @@ class TodoStore:
         if schema != SCHEMA or isinstance(schema, bool):
             message = f"{self.path} has schema {schema!r}; this decodetop writes schema {SCHEMA} and leaves it alone"
             raise NewerSchemaError(message, "a newer decodetop wrote it: use that one, or another --investigation DIR")
+
+
+def _only(known: Known | None, whole: bool) -> Seen:
+    """Of a file that says nothing: what is known."""
+    if known is None:
+        return Seen(document=Document(), theirs=Document(), whole=whole)
+    return Seen(document=known.agreed, theirs=known.agreed, whole=whole, foreign=known.foreign, last=known.last)
 
 
 def _seen_against(
