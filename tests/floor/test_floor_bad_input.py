@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from decodetop.errors import DataError, DecodetopError
 from decodetop.floor.config import Config, read_json
-from decodetop.floor.families import shape_of
 from decodetop.floor.model import open_model
+from decodetop.floor.of_config import shape_of
 
 CONFIGS = Path(__file__).parent / "configs"
 LLAMA = json.loads((CONFIGS / "llama-3.1-8b.json").read_text("utf-8"))

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from decodetop.floor.evidence import Clocks
 from decodetop.floor.floor import compute
 from decodetop.floor.hardware import named
 from decodetop.floor.measured import Measurement, measure, traced_of
 from decodetop.floor.reading import FloorReport, Plan
-from decodetop.floor.rules import Clocks
 from decodetop.floor.verdict import judged
 from decodetop.steps.analyse import analyse
 from support.judged import CAPTURES, FILES, SPECS, config_of, judge, rank, steps_of

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from decodetop.floor import moves, text
+from decodetop.floor.evidence import Clocks
 from decodetop.floor.floor import compute
 from decodetop.floor.hardware import named
 from decodetop.floor.measured import measure, traced_of
 from decodetop.floor.reading import FloorReport, Plan
-from decodetop.floor.rules import Clocks
 from decodetop.floor.verdict import judged
 from support.judged import SPECS, config_of, judge, rank
 

@@ -15,9 +15,9 @@ import msgspec
 from decodetop.errors import DataError
 from decodetop.floor import safetensors
 from decodetop.floor.config import Config, read_json
-from decodetop.floor.families import shape_of
 from decodetop.floor.formats import FORMATS
 from decodetop.floor.model import Model, open_model
+from decodetop.floor.of_config import shape_of
 from decodetop.floor.shape import Layer, Shape
 from decodetop.floor.weights import Weights, pieces
 

@@ -80,6 +80,7 @@ def compute(
         hardware=card.hardware,
         model=_facts(model, kv_dtype),
         constants=practical.constants,
+        draft_layers_per_step=plan.draft_steps * len(layers),
         capacity=held,
         batches=batches,
     )

@@ -10,8 +10,8 @@ import msgspec
 from decodetop.errors import DataError
 from decodetop.floor import gguf, safetensors
 from decodetop.floor.config import Config, read_json
-from decodetop.floor.families import shape_of
 from decodetop.floor.formats import FORMATS
+from decodetop.floor.of_config import shape_of
 from decodetop.floor.quantisation import forced, scheme_of
 from decodetop.floor.reading import Params
 from decodetop.floor.shape import Shape

@@ -240,6 +240,7 @@ class FloorReport(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelFacts
     constants: tuple[Constant, ...]
     capacity: Capacity | None = None
+    draft_layers_per_step: int = 0
     graph_launches_per_step: int | None = None
     t_meas_profiled: bool = False
     batches: tuple[BatchPoint, ...] = ()

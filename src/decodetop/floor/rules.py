@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
-
-import msgspec
+from collections.abc import Callable
 
 from decodetop.core.words import percent, significant
-from decodetop.floor.gap import idle_ms
-from decodetop.floor.measured import Breakdown, Measurement
-from decodetop.floor.reading import Confidence, FloorReport, VerdictId
+from decodetop.floor.communication import communication, spinning
+from decodetop.floor.evidence import Evidence, Look
+from decodetop.floor.matrices import matrices
+from decodetop.floor.measured import Breakdown
 
 COPY_SHARE = 0.15
 IDLE_SHARE = 0.20
-COMMUNICATION_SHARE = 0.20
 ATTENTION_SHARE = 0.35
 MEMORY_CLOCK_SHARE = 0.90
 SM_CLOCK_SHARE = 0.80
 PROFILED_IDLE_SHARE = 0.50
 """Of a step known from the profiler only: it stretches the idle time up to threefold."""
-ESTIMATED_SHARE = 0.35
-"""Of the step, for what is estimated and not traced."""
-TOO_FAST = 0.05
-"""Kernel times jitter by less than this."""
-SPIN_BUSY_PERCENT = 99.0
-SPIN_POWER_SHARE = 0.50
-"""R3 of the reference notes: always busy at less than half of the power limit is waiting in a kernel, not work."""
 CAST_RATE = 0.6
 """A cast of a whole pool was seen to reach this share of the bandwidth (RTX PRO 6000, GLM-5)."""
 
@@ -36,48 +26,6 @@ SLOWDOWN_BITS = {
     0x80: "power brake",
 }  # fmt: skip
 """Bits of NVML's clock event reasons that mean less speed than asked for."""
-
-
-class Clocks(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the card under load, as NVML reports it: MHz, watts, share of the time a kernel ran; None = not known."""
-
-    sm: int | None = None
-    sm_max: int | None = None
-    memory: int | None = None
-    memory_max: int | None = None
-    reasons: int | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    busy_percent: float | None = None
-
-
-class Evidence(NamedTuple):
-    report: FloorReport
-    measured: Measurement
-    step_ms: float
-    clocks: Clocks | None
-
-    @property
-    def breakdown(self) -> Breakdown | None:
-        return self.measured.breakdown
-
-    @property
-    def idle_ms(self) -> float:
-        return 0.0 if self.breakdown is None else idle_ms(self.breakdown, self.measured)
-
-
-class Look(NamedTuple):
-    """`words` = what was seen, whether it applies or not."""
-
-    id: VerdictId
-    what: str
-    applies: bool
-    ms: float
-    words: str
-    sentence: str = ""
-    because: Sequence[str] = ()
-    confidence: Confidence = "high"
-    capture: Sequence[str] = ()
 
 
 def copies(seen: Evidence) -> Look | None:
@@ -172,69 +120,6 @@ def _host_cause(breakdown: Breakdown) -> tuple[str, list[str]]:
     return "the host does not keep up between graph launches", because
 
 
-def communication(seen: Evidence) -> Look | None:
-    """Traced without waiting where that is known; else estimated from the table."""
-    breakdown, report = seen.breakdown, seen.report
-    if breakdown is None:
-        return _estimated_communication(seen)
-    ms = breakdown.kinds.get("communication", 0.0) - (breakdown.waiting or 0.0)
-    if not ms and report.plan.tp == 1:
-        return Look("communication_bound", "communication", False, 0.0, "one GPU: no communication")
-    share = ms / seen.step_ms
-    alone = breakdown.waiting is None
-    words = f"communication {significant(ms)} ms, {percent(100 * share)} of the step"
-    words += ", waiting for other ranks included" if alone else " (waiting left out)"
-    if share < COMMUNICATION_SHARE:
-        return Look("communication_bound", "communication", False, ms, words)
-    return Look(
-        "communication_bound",
-        "communication",
-        True,
-        ms,
-        words,
-        f"Communication-bound: {percent(100 * share)} of the step is all-reduce or all-to-all.",
-        _custom_allreduce(report, ms),
-        "medium" if alone else "high",
-        ("the traces of all ranks: only together they part transfer from waiting",) if alone else (),
-    )
-
-
-def _custom_allreduce(report: FloorReport, ms: float) -> list[str]:
-    """R1 of the reference notes."""
-    if not report.allreduces_per_step:
-        return []
-    each = 1e3 * ms / report.allreduces_per_step
-    out = [f"{report.allreduces_per_step} collectives a step, {significant(each)} us each"]
-    if report.plan.tp > 2 and report.hardware.link == "pcie" and each > 10:
-        out.append("more than two GPUs without NVLink: engines switch their custom all-reduce off there")
-    return out
-
-
-def _estimated_communication(seen: Evidence) -> Look | None:
-    report = seen.report
-    ms = report.parts_ms.allreduce
-    share = ms / seen.step_ms
-    if report.plan.tp == 1:
-        return Look("communication_bound", "communication", False, 0.0, "one GPU: no communication")
-    if ms > seen.step_ms:
-        words = f"{significant(ms)} ms of communication by the table, more than the step: the link is another"
-        return Look("communication_bound", "communication", False, ms, words)
-    words = f"communication about {significant(ms)} ms by the table, {percent(100 * share)} of the step"
-    if share < ESTIMATED_SHARE:
-        return Look("communication_bound", "communication", False, ms, words)
-    return Look(
-        "communication_bound",
-        "communication",
-        True,
-        ms,
-        words,
-        f"Probably communication-bound: all-reduces should take {percent(100 * share)} of the step.",
-        _custom_allreduce(report, ms),
-        "low",
-        ("a profiler trace of all ranks",),
-    )
-
-
 def attention(seen: Evidence) -> Look | None:
     breakdown = seen.breakdown
     if breakdown is None:
@@ -279,75 +164,6 @@ def clocks(seen: Evidence) -> Look | None:
         f"Clock-limited: the card runs at {percent(100 * (1 - lost))} of its clock ({', '.join(reasons) or words}).",
         [], "medium",
     )  # fmt: skip
-
-
-def spinning(seen: Evidence) -> Look | None:
-    """R3 of the reference notes: kernels that wait for other GPUs look busy and draw little.
-
-    Reading weights over several GPUs also draws little (41 % on 2 x H200), so it says something only where bytes and
-    usual costs leave much unexplained, and nothing where a trace tells what ran.
-    """
-    found, report = seen.clocks, seen.report
-    if found is None or report.plan.tp == 1 or not found.power_w or not found.power_limit_w:
-        return None
-    busy, share = found.busy_percent, found.power_w / found.power_limit_w
-    if busy is None:
-        return None
-    words = f"a kernel runs {percent(busy)} of the time, at {percent(100 * share)} of the power limit"
-    ms = max(0.0, seen.step_ms - report.t_prac_ms)
-    unexplained = ms / seen.step_ms >= ESTIMATED_SHARE
-    low = busy >= SPIN_BUSY_PERCENT and share < SPIN_POWER_SHARE
-    if not (low and unexplained and seen.breakdown is None):
-        return Look("communication_bound", "spinning in collectives", False, ms if low else 0.0, words)
-    return Look(
-        "communication_bound", "spinning in collectives", True, ms, words,
-        f"Probably communication-bound: the GPUs are always busy at {percent(100 * share)} of their power, as kernels "
-        "that wait for other GPUs are.",
-        (f"{significant(ms)} ms of the step are explained neither by bytes nor by the usual fixed cost",), "low",
-        ("a profiler trace of all ranks",),
-    )  # fmt: skip
-
-
-def matrices(seen: Evidence) -> Look | None:
-    """Never a verdict by itself: dense matrices and experts, as what was looked at."""
-    if seen.breakdown is None:
-        return None
-    return Look("memory_bound_near_limit", "GEMM and experts", False, matrices_ms(seen), bandwidth_words(seen))
-
-
-def matrices_ms(seen: Evidence) -> float:
-    kinds = {} if seen.breakdown is None else seen.breakdown.kinds
-    return kinds.get("gemm", 0.0) + kinds.get("moe", 0.0)
-
-
-def too_fast(seen: Evidence) -> bool:
-    """The matrices take less than their bytes need at full speed: the trace is not of this model, or not this plan."""
-    low = seen.report.bytes_low
-    weights_ms = seen.report.t_memory_ms * (low.weights + low.draft) / low.total
-    return seen.breakdown is not None and matrices_ms(seen) < (1 - TOO_FAST) * weights_ms
-
-
-def kernels_beyond(seen: Evidence) -> bool:
-    """The kernels of the trace take longer than the real step: they are not of that step."""
-    breakdown = seen.breakdown
-    return breakdown is not None and not seen.measured.profiled and breakdown.working > (1 + TOO_FAST) * seen.step_ms
-
-
-def bandwidth_words(seen: Evidence) -> str:
-    """How fast the matrices are read."""
-    report, ms = seen.report, matrices_ms(seen)
-    if ms <= 0:
-        return "no GEMM in the step"
-    rate = (report.bytes.weights + report.bytes.draft) / (ms * 1e6)
-    share = rate / report.hardware.bandwidth_gb_s
-    words = f"GEMMs and experts take {significant(ms)} ms, {percent(100 * ms / seen.step_ms)} of the step"
-    if too_fast(seen):
-        return f"{words}: less than their bytes need, so the trace is of another model, plan or number format"
-    if share > 1 and not report.model.is_moe:
-        return f"{words}, and read the weights at the full bandwidth of the card"
-    if share > 1:
-        return f"{words}: less than the expected bytes need, so fewer experts are read than with uniform routing"
-    return f"{words}, and read the weights at {rate / 1e3:.2f} TB/s, {percent(100 * share)} of the card"
 
 
 LOOKS: tuple[Callable[[Evidence], Look | None], ...] = (

@@ -9,10 +9,12 @@ from __future__ import annotations
 import msgspec
 
 from decodetop.core.words import percent, significant
+from decodetop.floor.evidence import Clocks, Evidence, Look
 from decodetop.floor.gap import gap_of
+from decodetop.floor.matrices import bandwidth_words, kernels_beyond, many_words, too_fast
 from decodetop.floor.measured import Breakdown, Measurement
 from decodetop.floor.reading import Capacity, Confidence, FloorReport, RuledOut, Verdict
-from decodetop.floor.rules import IDLE_SHARE, LOOKS, Clocks, Evidence, Look, bandwidth_words, kernels_beyond, too_fast
+from decodetop.floor.rules import IDLE_SHARE, LOOKS
 from decodetop.floor.text import capacity_words
 
 HARDWARE_SHARE = 0.80
@@ -224,6 +226,8 @@ def _common(seen: Evidence) -> tuple[str, ...]:
         out = [f"{out[0]}; shares are of it, the step breakdown's are of the profiled step"]
     if seen.breakdown is not None:
         out += [bandwidth_words(seen), _shares(seen.breakdown, seen)]
+    many = many_words(seen)
+    out += [many] if many is not None else []
     plan = seen.report.plan
     if plan.accept_length is not None and (plan.draft_steps or plan.verify_tokens > 1):
         token_ms = seen.step_ms / plan.accept_length

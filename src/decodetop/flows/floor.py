@@ -16,6 +16,7 @@ from decodetop.errors import DataError, UsageError
 from decodetop.floor.calibration import Calibration, completed
 from decodetop.floor.calibration import of as calibration_of
 from decodetop.floor.drafting import open_draft, with_draft
+from decodetop.floor.evidence import Clocks
 from decodetop.floor.floor import compute
 from decodetop.floor.formats import FORMATS
 from decodetop.floor.hardware import Card
@@ -25,7 +26,6 @@ from decodetop.floor.model import Model, open_model
 from decodetop.floor.moves import offered
 from decodetop.floor.practice import Overrides
 from decodetop.floor.reading import FloorReport, Plan
-from decodetop.floor.rules import Clocks
 from decodetop.floor.verdict import judged
 from decodetop.flows.session import new_header, watch
 from decodetop.gpu.probe import GpuProbe

@@ -11,10 +11,10 @@ from decodetop.core.words import significant
 from decodetop.errors import DataError, UsageError
 from decodetop.findings.owners import gpus_of
 from decodetop.floor import hardware
+from decodetop.floor.evidence import Clocks
 from decodetop.floor.hardware import Card
 from decodetop.floor.measured import breakdown_of
 from decodetop.floor.reading import FloorReport
-from decodetop.floor.rules import Clocks
 from decodetop.flows.capture_load import itl_of
 from decodetop.flows.floor import Ask, answer, from_server
 from decodetop.gpu.reading import GpuReading
