@@ -51,6 +51,13 @@ def test_all_panes_or_the_one_in_focus(width: int, height: int, wants: dict[str,
     assert tuple(arrange(width, height, lambda name, _: wants[name], focused, zoomed=True).panes) == (focused,)
 
 
+def test_what_is_wrong_is_said_in_a_small_terminal_too() -> None:
+    for size, found in (((40, 10), True), ((200, 8), True), ((200, 7), False)):
+        plan = arrange(*size, lambda *_: Want(2, 5))
+        assert (plan.findings is not None) is found
+        assert plan.panes["gpu"].content_height >= 3
+
+
 @given(st.integers(TWO_COLUMNS_WIDTH, 250), st.integers(SMALL_HEIGHT, 70), WANTS)
 def test_two_columns_meet_in_one_rule(width: int, height: int, wants: dict[str, Want]) -> None:
     plan = arrange(width, height, lambda name, _: wants[name])

@@ -70,6 +70,21 @@ def test_recording_replay_readonly_and_rate_are_said() -> None:
     assert "2 Hz" in top(period_s=0.5) and "every 2 s" in top(period_s=2)
 
 
+def test_of_several_servers_the_one_meant_is_counted() -> None:
+    reading = states.servers(count=2)
+    for at, server in enumerate(reading.servers, 1):
+        shown = states.put(states.box(), {"server": replace(reading, current=server.endpoint)}, 60)
+        assert f"server {at} of 2" in top(160, shown)
+    assert " of 1" not in top(160)
+
+
+def test_a_number_of_the_verdict_or_finding_is_never_cut() -> None:
+    found = replace(FINDING, evidence="waits 12,345 ms")
+    for width in range(30, 60):
+        line = text_of([findings_line(states.box(), [found], width)])[0]
+        assert "12,345" in line or not any(char.isdigit() for char in line.partition("…")[0])
+
+
 def test_a_server_that_is_not_up_says_so_and_no_server_too() -> None:
     reading = states.servers()
     down = Server(endpoint=states.ENDPOINT, engine="sglang", status="hung")

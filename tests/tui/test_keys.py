@@ -254,7 +254,7 @@ async def test_what_a_narrow_window_cuts_ends_in_a_sign() -> None:
     async with desk(size=(40, 12)) as d:
         await d.press("?")
         row = next(line for line in d.screen() if "bench panel" in line)
-        assert row.rstrip(" │h").endswith("…")
+        assert row.rstrip(" │h─").endswith("…")
 
 
 async def test_help_begins_with_what_acts_and_counts_what_is_below() -> None:

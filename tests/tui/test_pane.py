@@ -279,7 +279,7 @@ def test_the_title_gives_up_notes_before_its_name() -> None:
         return text_of([rule(width, "2", "server", notes, focused=False, simulated=simulated)])[0]
 
     assert drawn(42) == "─2 server ───── 3 more ↓ ─ SGLang 0.5.15 ─"
-    assert drawn(36) == "─2 server ── 3 more ↓ ─ SGLang 0.… ─"
+    assert drawn(36) == "─2 server ──── 3 more ↓ ─ SGLang … ─"
     assert drawn(30) == "─2 server ───────── 3 more ↓ ─"
     assert drawn(14) == "─2 server ────"
     assert drawn(22, simulated=True) == "─2 server SIMULATED ──"

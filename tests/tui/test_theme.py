@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from rich.color import Color, ColorSystem
+from rich.style import Style
 
 from decodetop.errors import ConfigError
 from decodetop.steps.reading import KINDS
+from decodetop_tui.picture import BACKGROUND, look_of
 from decodetop_tui.theme import BASE, FALLBACK, ROLES, SHIPPED, Palette, Theme, find, read, theme_dir
 
 NIGHT = (theme_dir() / "night.toml").read_text("utf-8")
@@ -73,27 +75,74 @@ def contrast(one: Color, two: Color) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+def shown(style: Style, eight_bit: bool) -> tuple[Color, Color]:
+    """A style's colour and ground as a terminal of 24 or of 8 bits shows them."""
+    assert style.color is not None and style.bgcolor is not None
+    if not eight_bit:
+        return style.color, style.bgcolor
+    fore, back = (c.downgrade(ColorSystem.EIGHT_BIT).get_truecolor() for c in (style.color, style.bgcolor))
+    return Color.from_triplet(fore), Color.from_triplet(back)
+
+
 @pytest.mark.parametrize("name", ["night", "paper", "okabe"])
 @pytest.mark.parametrize("eight_bit", [False, True], ids=["truecolor", "256"])
 def test_every_word_can_be_read(name: str, eight_bit: bool) -> None:
     for role, style in by_name(name).styles.items():
         if role in ("rule", "rule.focus", "cursor", "kind.idle"):
             continue
-        colours = [style.color, style.bgcolor]
-        if eight_bit:
-            colours = [c and Color.from_triplet(c.downgrade(ColorSystem.EIGHT_BIT).get_truecolor()) for c in colours]
-        fore, back = colours
-        assert fore is not None and back is not None
+        fore, back = shown(style, eight_bit)
         assert contrast(fore, back) >= 4.5, f"{role}: {fore.name} on {back.name}"
 
 
-def test_the_row_under_the_cursor_can_be_read_too() -> None:
-    for name in ("night", "paper", "okabe"):
-        palette = Palette(by_name(name))
-        for role in ("", "dim", "loud", "good", "warn", "bad", "key"):
-            style = palette(f"cursor:{role}")
-            assert style.color is not None and style.bgcolor is not None
-            assert contrast(style.color, style.bgcolor) >= 3.0, f"{name} {role}"
+@pytest.mark.parametrize("name", ["night", "paper", "okabe"])
+@pytest.mark.parametrize("eight_bit", [False, True], ids=["truecolor", "256"])
+def test_the_row_under_the_cursor_can_be_read_too(name: str, eight_bit: bool) -> None:
+    palette = Palette(by_name(name))
+    for role in ("", "dim", "loud", "good", "warn", "bad", "key", "title"):
+        fore, back = shown(palette(f"cursor:{role}"), eight_bit)
+        assert contrast(fore, back) >= (3.0 if role == "dim" else 4.5), f"{role}: {fore.name} on {back.name}"
+
+
+SIXTEEN = {
+    "xterm": "000000 cd0000 00cd00 cdcd00 0000ee cd00cd 00cdcd e5e5e5"
+    " 7f7f7f ff0000 00ff00 ffff00 5c5cff ff00ff 00ffff ffffff",
+    "linux": "000000 aa0000 00aa00 aa5500 0000aa aa00aa 00aaaa aaaaaa"
+    " 555555 ff5555 55ff55 ffff55 5555ff ff55ff 55ffff ffffff",
+}
+"""The sixteen colours of two terminals, in their order; the first is their ground, the eighth their words."""
+
+
+@pytest.mark.parametrize("terminal", SIXTEEN)
+def test_the_terminal_s_own_colours_can_be_read_where_they_are_known(terminal: str) -> None:
+    """4 and not 4.5: the brown of the Linux console has no more, and nothing else there is a warning's colour."""
+    colours = [Color.parse(f"#{colour}") for colour in SIXTEEN[terminal].split()]
+
+    def own(colour: Color | None, default: Color) -> Color:
+        return default if colour is None or colour.number is None else colours[colour.number]
+
+    for role, style in by_name("ansi").styles.items():
+        if role != "cursor":
+            fore, back = own(style.color, colours[7]), own(style.bgcolor, colours[0])
+            assert contrast(fore, back) >= 4.0, f"{role}: {fore.name} on {back.name}"
+
+
+@pytest.mark.parametrize("theme", themes(), ids=lambda theme: theme.name)
+def test_every_word_of_a_picture_can_be_read(theme: Theme) -> None:
+    base = look_of(theme.styles[""], BACKGROUND)
+    ground = base.ground or BACKGROUND
+    for role, style in theme.styles.items():
+        if role in ("rule", "rule.focus", "cursor", "kind.idle"):
+            continue
+        look = look_of(style, ground)
+        back = look.ground or ground
+        fore = blend(look.colour, back, look.strength)
+        assert contrast(Color.parse(fore), Color.parse(back)) >= 4.5, f"{role}: {fore} on {back}"
+
+
+def blend(colour: str, ground: str, strength: float) -> str:
+    """`colour` laid over `ground` with an opacity of `strength`."""
+    pairs = zip(bytes.fromhex(colour[1:]), bytes.fromhex(ground[1:]), strict=True)
+    return "#" + "".join(f"{round(strength * over + (1 - strength) * under):02x}" for over, under in pairs)
 
 
 def test_neighbours_in_the_bar_differ_in_every_theme() -> None:

@@ -16,6 +16,7 @@ from decodetop.server.reading import ENGINE_NAMES, Server, ServerReading, is_sim
 from decodetop.server.text import address
 from decodetop_tui.cells import width_of
 from decodetop_tui.paint import Line, Span
+from decodetop_tui.panes._cells import clip
 from decodetop_tui.panes._stepfloor import verdict_style
 
 GAP = 2
@@ -138,7 +139,8 @@ def _server_parts(state: State) -> list[Part]:
     if where:
         parts.append(Part(3, (Span(where),)))
     if len(reading.servers) > 1:
-        parts.append(Part(3, (Span(f"1 of {len(reading.servers)}", "dim"),)))
+        at = next(n for n, one in enumerate(reading.servers, 1) if one is server)
+        parts.append(Part(3, (Span(f"server {at} of {len(reading.servers)}", "dim"),)))
     return parts
 
 
@@ -254,9 +256,7 @@ def _cut(line: Line, room: int) -> Line:
             found.append(Span(text, style))
             left -= size
             continue
-        while text and width_of([Span(text)]) > left - 1:
-            text = text[:-1]
         if left > 0:
-            found.append(Span(f"{text}…", style))
+            found.append(Span(clip(text, left), style))
         break
     return tuple(found)

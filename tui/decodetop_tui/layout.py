@@ -15,6 +15,9 @@ SMALL_WIDTH = 60
 SMALL_HEIGHT = 16
 """Below either, one pane is shown at a time."""
 
+FINDINGS_HEIGHT = 8
+"""From here on what is wrong has its line: a pane of four rows less one tells less than that."""
+
 TWO_COLUMNS_WIDTH = 100
 
 
@@ -72,7 +75,7 @@ def arrange(width: int, height: int, want: WantOf, focused: str = NAMES[0], zoom
     """The plan for a terminal of `width` x `height` cells."""
     width, height = max(width, 1), max(height, 1)
     framed = height >= 4
-    found = height >= SMALL_HEIGHT
+    found = height >= FINDINGS_HEIGHT
     first = framed + found
     rows = height - first - framed
     if zoomed or width < SMALL_WIDTH or height < SMALL_HEIGHT:

@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from rich.color import Color
 from rich.style import Style
-from rich.terminal_theme import DIMMED_MONOKAI, TerminalTheme
+from rich.terminal_theme import TerminalTheme
 
 from decodetop_tui.cells import Cells
 from decodetop_tui.painted import Styles
@@ -22,6 +22,18 @@ DIM = 0.6
 FOREGROUND, BACKGROUND = "#d0d0d0", "#121212"
 """For themes that leave both to the terminal."""
 
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+SIXTEEN = TerminalTheme(
+    _rgb(BACKGROUND),
+    _rgb(FOREGROUND),
+    [_rgb(c) for c in ["#000000", "#c4302b", "#5faf5f", "#d7af5f", "#2f6fcf", "#a04fa0", "#5fafaf", "#bcbcbc"]],
+    [_rgb(c) for c in ["#7f7f7f", "#ff6b6b", "#87d787", "#ffff87", "#87afff", "#ff87ff", "#87d7d7", "#ffffff"]],
+)
+"""The terminal's own colours, which a picture can't ask for: such that every word of `ansi` can be read."""
 
 _SECOND_HALF = "\0"
 """Stands for the second cell of a wide character."""
@@ -126,7 +138,7 @@ def _shape(char: str, column: int, y: int, count: int, look: Look) -> str:
     return f'<path d="{path}" fill="{look.colour}" fill-opacity="{opacity(char) * look.strength:g}"/>'
 
 
-def _hex(colour: Color | None, default: str, palette: TerminalTheme = DIMMED_MONOKAI) -> str:
+def _hex(colour: Color | None, default: str, palette: TerminalTheme = SIXTEEN) -> str:
     if colour is None or colour.is_default:
         return default
     return str(colour.get_truecolor(palette).hex)

@@ -47,6 +47,18 @@ def test_clip_marks_what_was_cut() -> None:
     assert clip_middle("/traces/long-name-TP-0.json.gz", 20) == "/traces/long-…son.gz"
 
 
+def test_of_a_number_all_or_nothing_is_shown() -> None:
+    """`7…` could be 700."""
+    assert clip("still running 700", 16) == "still running …"
+    assert clip("TPOT 5.01 ms", 7) == clip("TPOT 5.01 ms", 8) == "TPOT …"
+    assert clip("TPOT 5.01 ms", 10) == "TPOT 5.01…"
+    assert clip("TPOT 5.01 ms", 11) == "TPOT 5.01 …"
+    assert clip("58,000 us", 5) == "…"
+    assert clip("at -74 %", 6) == "at …"
+    assert clip("nvjet_sm90_tst", 10) == "nvjet_sm9…"  # the digits of a name are no number
+    assert plain(fit([Span("launch call "), Span("700 us")], 14)) == "launch call …"
+
+
 @given(st.lists(st.tuples(ANY, st.sampled_from(("", "dim", "bad")))), st.integers(0, 80))
 def test_fit_keeps_to_the_room(spans: list[tuple[str, str]], room: int) -> None:
     line = fit([Span(*span) for span in spans], room)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Reading
@@ -14,6 +15,7 @@ from decodetop.steps.reading import Communication, Coverage, Period, RankSteps, 
 from decodetop_tui.cells import width_of
 from decodetop_tui.panes._lines import braille, history, progress, shares, ticks
 from decodetop_tui.panes._stepbar import bar, group_parts, jitter, kind_parts, real_bar
+from decodetop_tui.panes._steplines import idle_lines, tenths
 from support import states
 
 POSITIVE = st.floats(0, 1e6)
@@ -151,3 +153,28 @@ def test_numbers_of_any_size_draw(odd: float, top: float) -> None:
     assert len(ticks([odd, 1.0, top], min(odd, 1.0), max(odd, top))) == 3
     assert sum(shares({"a": odd, "b": top, "c": 1.0}, 10).values()) in (0, 10)
     assert len(progress(odd, 10)) == 10
+
+
+def test_what_took_time_never_reads_nought() -> None:
+    assert [tenths(share) for share in (0.0, 1e-6, 0.00049, 0.0005, 0.343, 1.0)] == [
+        "0.0",
+        "<0.1",
+        "<0.1",
+        "0.1",
+        "34.3",
+        "100.0",
+    ]
+
+
+@given(st.integers(20, 200))
+def test_a_reason_for_idling_and_its_figure_stay_together(width: int) -> None:
+    (rank,) = states.steps().captures[0].report.ranks
+    lines = ["".join(span.text for span in line) for line in idle_lines(rank, width)]
+    said = [part for line in lines for part in line[13:].split(" · ")]
+    assert said == ["host late 58,000", "launch call still running 700"]
+    assert all(len(line) <= max(width, 13 + len(max(said, key=len))) for line in lines)
+
+
+def test_a_rank_without_reasons_for_idling_has_no_line() -> None:
+    (rank,) = states.steps().captures[0].report.ranks
+    assert idle_lines(replace(rank, idle_split_us={}), 80) == []

@@ -12,7 +12,7 @@ from decodetop.core.state import State
 from decodetop.gpu.reading import GpuReading
 from decodetop.log.reading import Entry, LogReading
 from decodetop.server.reading import ServerReading
-from decodetop.steps.reading import KINDS
+from decodetop.steps.reading import KINDS, StepsReading
 from decodetop.todo.reading import Evidence, Todo, TodoReading
 from decodetop_tui.paint import Line, Picture, View
 from decodetop_tui.pane import PaneModule
@@ -77,6 +77,20 @@ def test_silence_of_a_steady_source_is_stale(name: str) -> None:
 def test_silence_of_the_others_is_normal(name: str) -> None:
     quiet = replace(states.box(30), now_ns=9000 * SECOND_NS)
     assert "stale" not in PANES[name].draw(quiet, View(120, 12)).note
+
+
+@pytest.mark.parametrize(
+    ("name", "at"),
+    [(name, at) for name, module in PANES.items() for at in range(1, len(module.MODES)) if name != "host"],
+)
+def test_a_view_that_the_title_names_is_the_one_shown(name: str, at: int) -> None:
+    """Where a pane has the rows, unzoomed too: `v` says the view's name, and must not say it for nothing."""
+    state = states.box(60)
+    (capture,) = states.steps().captures
+    speculating = replace(capture, report=replace(capture.report, accept_length=2.5))
+    state = states.put(state, {"steps": StepsReading(captures=(speculating,))}, 60)
+    first, other = (PANES[name].draw(state, View(120, 12, focused=True, mode=mode)) for mode in (0, at))
+    assert whole(first) != whole(other)
 
 
 def test_each_kind_of_failure_has_its_word() -> None:

@@ -12,6 +12,8 @@ from decodetop_tui.paint import Line, Span
 ELLIPSIS = "…"
 _UNIT = re.compile(r"\d (?:%|[umn]?s|tok/s|GB/s|MB/s|[KMG]i?B|MHz|W|°C)(?!\w)")
 """A digit, the blank behind it, a unit."""
+_NUMBER_BEGUN = re.compile(r"(?<![\w.,])[-+]?\d[\d.,]*$")
+_MORE_DIGITS = re.compile(r"[.,]?\d")
 _SELECTORS = "\ufe0e\ufe0f"  # variation selectors: terminals disagree on the width of what they follow
 
 
@@ -29,10 +31,15 @@ def cells(text: str) -> int:
 
 
 def clip(text: str, room: int) -> str:
-    """At most `room` cells, ending in … where something was cut."""
+    """At most `room` cells, ending in … where something was cut; of a number all or nothing, 7… might be 700."""
     if cells(text) <= room:
         return text
-    return _cut(text, room - 1) + ELLIPSIS if room > 0 else ""
+    if room <= 0:
+        return ""
+    kept = _cut(text, room - 1)
+    if _MORE_DIGITS.match(text, len(kept)) and (number := _NUMBER_BEGUN.search(kept)):
+        kept = kept[: number.start()]
+    return kept + ELLIPSIS
 
 
 def clip_middle(text: str, room: int) -> str:

@@ -38,7 +38,7 @@ def draw(page: Page, state: State, reading: ServerReading, server: Server, view:
         _servers(page, reading)
         page.blank()
     if mode == "flags":
-        _flags(page, server, view)
+        flags(page, server, view)
         return
     page.extend(columns([_live(server), _latency(server), _settings(state, server)], view.width))
     page.add(INDENT, Span("graphs ", "dim"), _serverlines.graphs(server))
@@ -47,7 +47,7 @@ def draw(page: Page, state: State, reading: ServerReading, server: Server, view:
         page.add(INDENT, Span("figures ", "dim"), Span(text.figures(server), "warn"))
     page.add(*_serverlines.past_line(state, server, view.width))
     _preflight(page, state, server)
-    _flags(page, server, view)
+    flags(page, server, view)
     _processes(page, server)
     _unknown(page, server)
 
@@ -153,7 +153,8 @@ def _settings(state: State, server: Server) -> list[Pair]:
     ]
 
 
-def _flags(page: Page, server: Server, view: View) -> None:
+def flags(page: Page, server: Server, view: View) -> None:
+    """Each flag as asked for and as it is in force, those that match the filter."""
     wanted = view.filter.lower()
     rows = [row for row in text.flag_rows(server) if wanted in " ".join(row[:3]).lower()]
     differing = sum(other for *_, other in rows)

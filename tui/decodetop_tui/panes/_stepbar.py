@@ -88,7 +88,10 @@ def bar(parts: Sequence[Part], room: int) -> list[Span]:
 
 
 def real_bar(rank: RankSteps, room: int) -> list[Span]:
-    """The step as it runs unprofiled, on the scale of the profiled bar: busy solid, estimated idle light."""
+    """The step as it runs unprofiled, on the scale of the profiled bar: busy solid, estimated idle light.
+
+    Dim: the eye is to meet the measured bar below it first.
+    """
     if rank.real is None or not words.known(rank.real.idle_share) or rank.period_us is None or room < 3:
         return []
     scale = rank.real.step_ms * 1e3 / max(rank.period_us.representative, 1e-9)
@@ -98,7 +101,7 @@ def real_bar(rank: RankSteps, room: int) -> list[Span]:
     idle = round(inner * min(max(rank.real.idle_share, 0.0), 1.0))
     return [
         Span("▕", "dim"),
-        Span("▓" * (inner - idle)),
+        Span("▓" * (inner - idle), "dim"),
         Span("░" * idle, "kind.idle"),
         Span("▏", "dim"),
     ]

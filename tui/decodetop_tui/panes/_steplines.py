@@ -8,7 +8,7 @@ from decodetop.core import words
 from decodetop.steps import text
 from decodetop.steps.reading import KINDS, LETTERS, RankSteps, TopKernel
 from decodetop_tui.paint import Span
-from decodetop_tui.panes._cells import clean, clip_middle, join
+from decodetop_tui.panes._cells import cells, clean, clip_middle, join
 from decodetop_tui.panes._page import INDENT
 from decodetop_tui.panes._stepbar import Part, bar, group_parts, jitter, kind_parts, real_bar
 from decodetop_tui.panes._table import Column, Table
@@ -127,10 +127,18 @@ def estimated_line(rank: RankSteps, ranks: int, width: int) -> list[Span]:
     return [INDENT, Span(rank_label("real", ranks), "dim"), *drawn, Span(" estimated", "dim")] if drawn else []
 
 
-def idle_lines(rank: RankSteps) -> list[list[Span]]:
-    """What the GPU waited for while idle, in us a step; nothing when that is not known."""
+_BETWEEN = " · "
+
+
+def idle_lines(rank: RankSteps, width: int) -> list[list[Span]]:
+    """What the GPU waited for while idle, in us a step, no reason parted from its figure; nothing when not known."""
     said = text.idle_words(rank)
-    return [[INDENT, Span("░", "kind.idle"), Span(" idle us  ", "dim"), Span(said)]] if said else []
+    lines = [""]
+    for part in said.split(_BETWEEN):
+        longer = f"{lines[-1]}{_BETWEEN}{part}" if lines[-1] else part
+        lines = [*lines[:-1], longer] if cells(longer) <= width - 13 or not lines[-1] else [*lines, part]
+    head = [Span("░", "kind.idle"), Span(" idle us  ", "dim")]
+    return [[INDENT, *(head if at == 0 else [Span(" " * 11)]), Span(line)] for at, line in enumerate(lines) if said]
 
 
 def totals_lines(rank: RankSteps) -> list[list[Span]]:
@@ -160,13 +168,18 @@ def short_name(name: str) -> str:
     return _NAME_NOISE.sub("", clean(name))
 
 
+def tenths(share: float) -> str:
+    """A share in % to a tenth; what took time never reads 0.0."""
+    return "<0.1" if 0 < share < 0.0005 else words.number(100 * share, 1)
+
+
 def kernel_cells(table: Table, kernel: TopKernel) -> dict[str, Span | str]:
     """A kernel's line; of a long name both ends show."""
     kind = kernel.kind if kernel.kind in KINDS else "other"
     return {
         "letter": Span(LETTERS[kind], f"kind.{kind}"),
         "us": words.number(kernel.us_per_step, 1),
-        "share": words.number(100 * kernel.share, 1),
+        "share": tenths(kernel.share),
         "calls": words.number(kernel.calls_per_step),
         "name": clip_middle(short_name(kernel.name), max(table.size("name"), 1)),
     }

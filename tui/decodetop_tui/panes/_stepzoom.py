@@ -22,6 +22,7 @@ from decodetop_tui.panes._steplines import (
     rank_bars,
     short_name,
     summary,
+    tenths,
     totals_lines,
 )
 from decodetop_tui.panes._table import Column, Table
@@ -49,7 +50,7 @@ def draw(page: Page, reading: StepsReading, capture: Capture, view: View, mode: 
     rank = next((rank for rank in ranks if [str(rank.rank)] == number), ranks[0])
     page.extend(coverage_lines(ranks))
     page.extend(summary(rank, apart=True))
-    for at, line in enumerate(wrap(_steps_words(rank), page.width - 12, 3)):
+    for at, line in enumerate(wrap(_steps_words(rank, len(ranks)), page.width - 12, 3)):
         page.add(INDENT, Span("steps     " if at == 0 else " " * 10, "dim"), Span(line, "dim"))
     page.blank()
     estimated = estimated_line(rank, len(ranks), view.width)
@@ -63,18 +64,19 @@ def draw(page: Page, reading: StepsReading, capture: Capture, view: View, mode: 
         page.extend(totals_lines(rank))
     else:
         _kinds(page, rank, mode, capture.report.accept_length)
-        page.extend(idle_lines(rank))
+        page.extend(idle_lines(rank, page.width))
         _unknown(page, rank)
         draw_kept_steps(page, rank)
         _kernels(page, rank, view)
     draw_captures(page, reading, view)
 
 
-def _steps_words(rank: RankSteps) -> str:
-    """Which steps the figures stand on."""
+def _steps_words(rank: RankSteps, ranks: int) -> str:
+    """Which rank and steps the figures stand on: those of the rank in focus, the dashboard's are the first's."""
     parts = [text.steps_words(rank)]
     if rank.representative_step is not None:
-        parts.append(f"figures of step {rank.representative_step}")
+        of = f"rank {rank.rank}, " if ranks > 1 else ""
+        parts.append(f"figures of {of}step {rank.representative_step}")
     if rank.period_us is not None:
         period = rank.period_us
         parts.append(f"median {period.median:,.0f} us (p10 {period.p10:,.0f}, p90 {period.p90:,.0f})")
@@ -125,7 +127,7 @@ def _kind_cells(rank: RankSteps, part: Part, tokens: float | None, loud: bool, t
     return {
         "letter": Span(part.letter, part.style),
         "us": Span(us, "loud" if loud else ""),
-        "share": f"{100 * part.share:.1f}",
+        "share": tenths(part.share),
         "calls": "" if part.kind is None or waits else words.number(part.calls),
         "kind": part.name,
         "kernel": "" if top is None else Span(clip_middle(short_name(top.name), max(table.size("kernel"), 1)), "dim"),

@@ -47,8 +47,11 @@ def draw(state: State, view: View) -> Picture:
     if server.status != "up":
         page.extend(_serverlines.status_lines(state, server))
     page.dim = state.lane("server").failure is not None or server.status != "up"
+    mode = MODES[view.mode % len(MODES)]
     if view.zoomed:
-        _serverzoom.draw(page, state, reading, server, view, MODES[view.mode % len(MODES)])
+        _serverzoom.draw(page, state, reading, server, view, mode)
+    elif mode == "flags":
+        _serverzoom.flags(page, server, view)
     elif server.status == "up":
         _compact(page, state, server, view)
     return page.picture(note_of(state, "server", view.width, *_note(reading, server), paced=True))

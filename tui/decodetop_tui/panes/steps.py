@@ -168,8 +168,7 @@ def _compact(page: Page, capture: Capture, view: View, mode: str, floor: list[Sp
     page.extend_rows(rank_bars(ranks, mode, view.width)[: max(1, view.height - len(page.lines) - 1)])
     page.extend(legend[: max(1, view.height - len(page.lines) - bool(floor))] if floor else legend)
     page.extend([floor] if floor else [])
-    if len(page.lines) < view.height:
-        page.extend(idle_lines(first))
+    page.extend(idle_lines(first, view.width)[: max(0, view.height - len(page.lines))])
     spare = view.height - len(page.lines) - 2
     if spare > 0:
         page.extend_rows(kernel_rows(page.width, first, spare))

@@ -25,7 +25,7 @@ _STYLES = {
 }
 """Status -> the style of its mark and of its words."""
 _OUTCOMES = {"worked": "good", "failed": "bad", "regressed": "bad"}
-_PRIORITIES = {"high": ("high", "warn"), "medium": ("med", "dim"), "low": ("low", "dim")}
+_PRIORITIES = {"high": ("high", ""), "medium": ("med", "dim"), "low": ("low", "dim")}
 _DONE = CLOSED
 GONE = "gone:"
 """How the rows of items begin that an outside edit took out."""
