@@ -69,6 +69,30 @@ async def test_files_that_come_bit_by_bit_are_waited_for(tmp_path: Path) -> None
             assert len(report.ranks) == 2 and all(rank.unreadable_events == 0 for rank in report.ranks)
 
 
+async def test_a_trace_that_grows_without_end(tmp_path: Path) -> None:
+    async with ProfiledEngine("sglang", tmp_path / "default") as engine:
+        ends = asyncio.Event()
+
+        async def grow(trace: Path) -> None:
+            while not ends.is_set():
+                with trace.open("ab") as file:
+                    file.write(b'{"ph": "X"},')
+                await asyncio.sleep(0.05)
+
+        growing: list[asyncio.Task[None]] = []
+
+        def begin(folder: Path) -> None:
+            growing.append(asyncio.ensure_future(grow(folder / "1-TP-0.trace.json")))
+
+        engine.writes = begin
+        async with desk(tmp_path / "inv", Told(served(engine)), Played()) as d:
+            notice = await d.told(CaptureSteps(), "still grows after")
+            assert "decodetop steps" in notice.hint and d.reading.captures == ()
+            assert not (tmp_path / "inv" / MARKER).exists()
+        ends.set()
+        await growing[0]
+
+
 async def test_no_file_within_the_time_stops_the_profile_and_says_where_it_was_awaited(tmp_path: Path) -> None:
     async with ProfiledEngine("sglang", tmp_path / "default") as engine:
         engine.writes = lambda folder: None

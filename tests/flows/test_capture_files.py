@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from decodetop.errors import DataError
-from decodetop.flows.capture_files import Folder, cleared, taken, whole
+from decodetop.flows.capture_files import Folder, Found, cleared, taken, whole
+from decodetop.steps import inflate
 from decodetop.steps.folder import is_rank
 
 TRACE = b'{"schemaVersion": 1,\n"traceEvents": [\n' + b",\n".join(b'{"ph": "X", "ts": %d}' % n for n in range(9000))
@@ -113,3 +116,49 @@ def test_taking_copies_and_a_disk_that_refuses_leaves_nothing(tmp_path: Path) ->
     cleared(source.parent)
     assert not source.parent.exists()
     cleared(source.parent)
+
+
+def test_a_file_that_unpacks_to_a_bomb_is_no_whole_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inflate, "PACKED_OVER_BYTES", 32 << 20)
+    path = tmp_path / "TP-0.trace.json.gz"
+    path.write_bytes(gzip.compress(TRACE) + gzip.compress(b" " * (256 << 20)) + gzip.compress(END))
+    content = inflate.TraceBytes(path)
+    unpacked = sum(map(len, content))
+    content.close()
+    assert unpacked < 80 << 20 and content.damage is not None and "over 250 times its size" in content.damage
+    assert not whole(path)
+
+
+def test_what_is_no_regular_file_is_no_trace_that_came(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    folder.begin()
+    os.mkfifo(tmp_path / "1-TP-0.trace.json.gz")
+    (tmp_path / "1-TP-1.trace.json.gz").symlink_to("/dev/zero")
+    (tmp_path / "1-TP-2.trace.json.gz").mkdir()
+    assert folder.look() == Found() == folder.look()
+
+
+def test_a_look_at_a_long_file_ends_when_nobody_waits(tmp_path: Path) -> None:
+    (tmp_path / "1-TP-0.trace.json").write_bytes(TRACE + END)
+    folder = Folder(tmp_path)
+    folder.look()
+    folder.leave()
+    assert folder.look().whole == ()
+
+
+def test_a_copy_under_way_is_called_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a kill leaves of it is not taken for a capture's file."""
+    path = tmp_path / "1-TP-0.trace.json"
+    path.write_bytes(TRACE + END)
+    under_way: list[str] = []
+    copyfile = shutil.copyfile
+
+    def noted(source: Path, copy: Path) -> object:
+        done = copyfile(source, copy)
+        under_way.extend(one.name for one in copy.parent.iterdir())
+        return done
+
+    monkeypatch.setattr(shutil, "copyfile", noted)
+    (copy,) = taken([path], tmp_path / "inv")
+    assert copy.read_bytes() == TRACE + END and under_way and not any(map(is_rank, under_way))
+    assert [one.name for one in copy.parent.iterdir()] == [path.name]

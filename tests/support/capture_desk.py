@@ -33,7 +33,7 @@ WAIT_S = 60.0
 KEY = "sk-capture-123456"
 
 
-QUICK = Patience(files_s=1.5, stop_s=5.0, lull_s=0.5)
+QUICK = Patience(files_s=1.5, whole_s=6.0, stop_s=5.0, lull_s=0.5)
 
 
 READY = Ready(dialect=Dialect(), model="tiny")

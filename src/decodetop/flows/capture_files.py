@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Sequence
+import stat
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,8 +34,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     stamps: tuple[Stamp, ...] = ()
 
 
-def whole(path: Path) -> bool:
-    """Whether it has its end: the last bracket, and of gzip the trailer with the right checksum."""
+def whole(path: Path, given_up: Callable[[], bool] = lambda: False) -> bool:
+    """Whether it has its end: the last bracket, and of gzip the trailer with the right checksum. Not once `given_up`:
+    all of it is read, which takes seconds a gigabyte."""
     try:
         content = TraceBytes(path)
     except TraceError:
@@ -42,6 +45,8 @@ def whole(path: Path) -> bool:
     try:
         for block in content:
             end = block[-END_BYTES:].rstrip() or end
+            if given_up():
+                return False
     finally:
         content.close()
     return content.damage is None and end.endswith((b"}", b"]"))
@@ -55,6 +60,11 @@ class Folder:
         self._before: frozenset[tuple[Path, Stamp]] = frozenset()
         self._seen: dict[Path, Stamp] = {}
         self._whole: dict[Path, Stamp] = {}
+        self._left = threading.Event()
+
+    def leave(self) -> None:
+        """Nobody waits any more: a look under way ends soon. From any thread."""
+        self._left.set()
 
     def begin(self) -> None:
         self._before = frozenset(self._there().items())
@@ -64,7 +74,7 @@ class Folder:
         now = {path: stamp for path, stamp in self._there().items() if (path, stamp) not in self._before}
         for path, stamp in now.items():
             still = self._seen.get(path) == stamp
-            if still and self._whole.get(path) != stamp and whole(path):
+            if still and self._whole.get(path) != stamp and whole(path, self._left.is_set):
                 self._whole[path] = stamp
         self._seen = now
         done = [path for path, stamp in now.items() if self._whole.get(path) == stamp]
@@ -82,22 +92,24 @@ class Folder:
                 for path in self.path.glob(pattern):
                     if is_rank(path.name):
                         with contextlib.suppress(OSError):
-                            stat = path.stat()
-                            there[path] = Stamp(stat.st_size, stat.st_mtime_ns)
+                            seen = path.stat()
+                            if stat.S_ISREG(seen.st_mode):
+                                there[path] = Stamp(seen.st_size, seen.st_mtime_ns)
         return there
 
 
 def taken(paths: Sequence[Path], folder: Path) -> tuple[Path, ...]:
-    """The files copied to `folder`. Raises DataError; nothing half-copied stays."""
+    """The files copied to `folder`. Raises DataError; nothing half-copied stays, nor is it ever called a trace."""
     copies = []
     for path in paths:
-        copy = folder / path.name
+        copy, half = folder / path.name, folder / f".{path.name}.half"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, copy)
+            shutil.copyfile(path, half)
+            half.replace(copy)
         except OSError as error:
             with contextlib.suppress(OSError):
-                copy.unlink(missing_ok=True)
+                half.unlink(missing_ok=True)
             message = f"can't copy {path} to {folder}: {error.strerror or error}"
             raise DataError(message, f"open it where it is: decodetop steps {path}") from error
         copies.append(copy)

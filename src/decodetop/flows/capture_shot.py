@@ -24,7 +24,7 @@ from decodetop.flows.capture_guard import Guard, Outcome
 from decodetop.flows.capture_load import Held, Unprofiled, measured, plan_of, watched
 from decodetop.flows.capture_place import Box, Place, ThisBox, place_for
 from decodetop.flows.capture_profile import Refused, start, stop
-from decodetop.flows.capture_words import no_files, nothing, unfinished, unseen
+from decodetop.flows.capture_words import growing, no_files, nothing, unfinished, unseen
 from decodetop.server.reading import Server
 from decodetop.steps.reading import CapturePhase, CaptureSteps, Capturing, LeftProfiling
 from decodetop.steps.taking import others_running
@@ -49,9 +49,11 @@ WINDOW_MIN_S, WINDOW_MAX_S = 0.15, 10.0
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """How long is waited. `files_s` counts from the last change in the folder; `stop_s` is for vLLM's answer to
     /stop_profile, which comes when the trace is written: "about 10 minutes" for 100 requests, its documentation says.
+    `whole_s`: from the first file to the last byte, however the folder changes.
     """
 
     files_s: float = 60.0
+    whole_s: float = 900.0
     stop_s: float = 900.0
     lull_s: float = 5.0
 
@@ -100,6 +102,7 @@ class Shot:
         self._streams = ask.load or (0 if self._others else 1)
         self._progress = Capturing(endpoint=server.endpoint, phase="preparing", since_ns=0, steps=ask.steps)
         self._held: Held | None = None
+        self._looked: Folder | None = None
         self._tokens: float | None = None
         self._still = False
         self._down = 0
@@ -121,6 +124,8 @@ class Shot:
             return await self._result(found, place, unprofiled)
         finally:
             watching.cancel()
+            if self._looked is not None:
+                self._looked.leave()
             if guard.armed:
                 self.left = guard.let_go()
             else:
@@ -160,7 +165,7 @@ class Shot:
         if unprofiled.itl_ms is not None:
             step_s = unprofiled.itl_ms / 1e3 * (unprofiled.accept_length or 1.0)
         profiled_s = self._ask.steps * step_s * STRETCH
-        folder = Folder(place.seen if place.seen is not None else self._folder)
+        folder = self._looked = Folder(place.seen if place.seen is not None else self._folder)
         await self._call(folder.begin)
         self._say("profiling")
         await self._call(guard.arm)
@@ -217,6 +222,7 @@ class Shot:
         With `load`, streams are started when nobody else's are left: without steps a profile never ends.
         """
         found, changed_ns = Found(), self._clock.now_ns()
+        began_ns = changed_ns
         lull_ns = changed_ns + int(self._tools.patience.lull_s * SECOND_NS)
         while True:
             seen = await self._call(folder.look)
@@ -224,9 +230,11 @@ class Shot:
                 found, changed_ns = seen, self._clock.now_ns()
                 self._progress = msgspec.structs.replace(self._progress, ranks_written=len(found.whole))
                 self._told(self._progress)
-            still_s = (self._clock.now_ns() - changed_ns) / SECOND_NS
+            still_s = self._since_s(changed_ns)
             if done(found, still_s) or still_s >= patience_s:
                 return found
+            if seen.unfinished and self._since_s(began_ns) >= self._tools.patience.whole_s:
+                raise growing(seen.unfinished[0], self._tools.patience.whole_s)
             self._check()
             if load is not None and self._clock.now_ns() >= lull_ns and self._idle():
                 self._streams = self._streams or 1
@@ -299,6 +307,9 @@ class Shot:
 
     async def _call(self, work: Callable[[], T]) -> T:
         return await self._tools.thread.call(work)
+
+    def _since_s(self, t_ns: int) -> float:
+        return (self._clock.now_ns() - t_ns) / SECOND_NS
 
     async def _sleep(self, seconds: float) -> None:
         await self._clock.sleep_until(self._clock.now_ns() + int(seconds * SECOND_NS))

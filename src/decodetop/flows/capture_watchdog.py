@@ -32,10 +32,21 @@ def main() -> int:
     duty = decode(sys.stdin.buffer.readline(), Duty)
     sys.stdout.buffer.write(READY)
     sys.stdout.buffer.flush()
-    armed = False
+    word = READY
     for line in sys.stdin.buffer:
-        armed = line == ARMED or (armed and line != DONE)
-    return asyncio.run(stopped(duty, key, SystemClock())) if armed else 0
+        word = line
+    if word == ARMED:
+        return asyncio.run(stopped(duty, key, SystemClock()))
+    if word != DONE:
+        _forget(duty)  # it died before there was a profile
+    return 0
+
+
+def _forget(duty: Duty) -> None:
+    """Nobody else can have taken the marker: this process holds its lock."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(duty.lock_fd, 0)
+        Path(duty.marker).unlink(missing_ok=True)
 
 
 async def stopped(duty: Duty, key: str | None, clock: Clock) -> int:
@@ -46,9 +57,7 @@ async def stopped(duty: Duty, key: str | None, clock: Clock) -> int:
             await clock.sleep_until(clock.now_ns() + int(AGAIN_S * SECOND_NS))
         with contextlib.suppress(RequestError):
             await stop(client, duty.engine, STOP_S)
-            with contextlib.suppress(OSError):
-                os.ftruncate(duty.lock_fd, 0)
-                Path(duty.marker).unlink(missing_ok=True)
+            _forget(duty)
             return 0
     return 1
 

@@ -37,6 +37,11 @@ def nothing(server: Server, place: Place) -> TraceError:
     )
 
 
+def growing(path: Path, waited_s: float) -> TraceError:
+    message = f"the trace {path} still grows after {waited_s / 60:.0f} min"
+    return TraceError(message, "its end is not waited for; when it is whole: decodetop steps FILE")
+
+
 def unfinished(path: Path) -> TraceError:
     if not os.access(path, os.R_OK):
         return TraceError(f"can't read the trace {path}: permission denied", "run decodetop as the server's user")

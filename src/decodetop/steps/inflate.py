@@ -18,6 +18,8 @@ BLOCK_BYTES = 2 << 20
 BLOCKS_AHEAD = 2
 """On a busy machine a thread waits milliseconds for its turn, as long as it takes to decode a block."""
 READ_BYTES = 1 << 18
+PACKED_MAX, PACKED_OVER_BYTES = 250, 1 << 30
+"""A trace packs 15 to 30 times; what unpacks to so many times its size would hold its reader up for hours."""
 _DAMAGED = cast(type[Exception], igzip_lib.IsalError)  # its stub says it is an instance
 _GZIP = b"\x1f\x8b"
 _GZIP_AND_HEADER = 31
@@ -97,7 +99,7 @@ class TraceBytes:
         pending = b""
         member = isal_zlib.decompressobj(_GZIP_AND_HEADER)
         parts: list[bytes] = []
-        size = 0
+        size = unpacked = 0
         while True:
             pending = pending or self._read(READ_BYTES)
             if not pending:
@@ -111,6 +113,12 @@ class TraceBytes:
                 break
             parts.append(part)
             size += len(part)
+            unpacked += len(part)
+            if unpacked > max(PACKED_OVER_BYTES, PACKED_MAX * self.done_bytes):
+                self.damage = (
+                    f"it unpacks to over {PACKED_MAX} times its size, as no trace does: left after {unpacked:,} bytes"
+                )
+                break
             pending = member.unconsumed_tail
             if size >= BLOCK_BYTES:
                 yield b"".join(parts)
