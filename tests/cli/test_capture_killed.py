@@ -146,8 +146,11 @@ PHASES = ("measuring", "loading", "starting", "stopping", "waiting", "reading")
 Ended = Callable[[asyncio.subprocess.Process], Awaitable[None]]
 
 
-@pytest.mark.parametrize("word", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-@pytest.mark.parametrize("name", PHASES)
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [(name, word) for name in PHASES for word in (signal.SIGKILL, signal.SIGTERM)]
+    + [("waiting", signal.SIGHUP), ("measuring", signal.SIGINT)],
+)
 async def test_ended_in_a_phase(name: str, word: signal.Signals, tmp_path: Path) -> None:
     phase = Phase(tmp_path)
     inv = tmp_path / "inv"

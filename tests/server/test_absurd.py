@@ -157,3 +157,61 @@ def test_an_absurd_accept_length(length: Any) -> None:
     load = {"num_running_reqs": 1, "speculative": {"accept_length": length}}
     gauge = look_at_loads({"loads": [load]}, {}).accept_gauge
     assert gauge is None or 0 < gauge < 1e18
+
+
+COUNTERS = {
+    "vllm_tp1_graph": {
+        "vllm:generation_tokens_total": ["generated_tok_s"],
+        "vllm:prompt_tokens_total": ["prompt_tok_s", "prefix_hit_rate"],
+        "vllm:prefix_cache_hits_total": ["prefix_hit_rate"],
+        "vllm:time_to_first_token_seconds_sum": ["ttft"],
+        "vllm:inter_token_latency_seconds_count": ["itl"],
+        "vllm:num_requests_running": ["running"],
+    },
+    "sglang_tp1_graph": {
+        "sglang:realtime_tokens_total": ["generated_tok_s", "prompt_tok_s", "prefix_hit_rate"],
+        "sglang:time_to_first_token_seconds_count": ["ttft"],
+        "sglang:inter_token_latency_seconds_sum": ["itl"],
+        "sglang:num_queue_reqs": ["queued"],
+    },
+    "llamacpp": {
+        "llamacpp:tokens_predicted_seconds_total": ["itl"],
+        "llamacpp:prompt_tokens_total": ["prompt_tok_s", "prefix_hit_rate"],
+        "llamacpp:requests_processing": ["running"],
+    },
+}
+LLAMACPP = {
+    "/v1/models": Reply(200, b'{"object":"list","data":[{"id":"m","owned_by":"llamacpp"}]}'),
+    "/props": Reply(200, b'{"total_slots":4,"model_path":"/m.gguf","build_info":"b1"}'),
+    "/slots": Reply(200, b"[]"),
+    "/metrics": Reply(
+        200,
+        b"llamacpp:prompt_tokens_total 5\nllamacpp:tokens_predicted_total 7\nllamacpp:requests_processing 0\n"
+        b"llamacpp:tokens_predicted_seconds_total 1\nllamacpp:requests_deferred 0\n",
+        "text/plain",
+    ),
+}
+
+
+@pytest.mark.parametrize("value", ["NaN", "-1", "+Inf"])
+@pytest.mark.parametrize(("folder", "name"), [(folder, name) for folder in COUNTERS for name in COUNTERS[folder]])
+async def test_a_figure_says_which_counter_it_is_missing_for(
+    make_probe: Make, clock: ManualClock, folder: str, name: str, value: str
+) -> None:
+    """It said that nothing was counted yet, or took 0 for it."""
+    answers = LLAMACPP if folder == "llamacpp" else recorded(folder, "loaded")
+    lines = answers["/metrics"].body.decode().splitlines()
+    odd = [
+        f"{line.rpartition(' ')[0]} {value}" if line.startswith((f"{name}{{", f"{name} ")) else line for line in lines
+    ]
+    assert odd != lines
+    async with EngineReplay({**answers, "/metrics": Reply(200, "\n".join(odd).encode(), "text/plain")}) as replay:
+        probe = make_probe(replay.endpoint)
+        await probe.read()
+        await clock.advance(4.0)
+        (server,) = (await probe.read()).servers
+    for figure in COUNTERS[folder][name]:
+        assert getattr(server, figure) is None
+        shown = {"NaN": "NaN", "-1": "-1", "+Inf": "inf"}[value]
+        assert f"the engine reports {shown}" in server.reasons[figure] and "can't be" in server.reasons[figure]
+    assert not any("not renewed" in why for why in server.reasons.values()) or "realtime" not in name

@@ -80,12 +80,11 @@ def with_facts(server: Server, facts: Facts, found: Found | None, telling: tuple
 def with_look(server: Server, look: Look, rates: Rates | None, scrape_ms: float) -> Server:
     """The live half."""
     seen = rates or Rates()
-    reasons = look.reasons | seen.reasons
+    reasons = seen.reasons | look.reasons  # why a counter can't be says more than that a rate needs two of them
     gauges: dict[str, float | None] = {field: getattr(look, field) for field in _GAUGES}
     if look.gauges_stick and seen.still_s >= STILL_S and any(gauges.values()):
-        reasons |= dict.fromkeys(
-            ("running", "queued", "kv_usage"), f"not renewed since the last token, {seen.still_s:.0f} s ago"
-        )
+        told = [field for field in ("running", "queued", "kv_usage") if gauges[field] is not None]
+        reasons |= dict.fromkeys(told, f"not renewed since the last token, {seen.still_s:.0f} s ago")
         gauges = dict.fromkeys(gauges)
     if look.counters is not None:
         for field in ("ttft", "itl", "prefix_hit_rate", "generated_tok_s", "prompt_tok_s"):

@@ -96,9 +96,10 @@ class Scrape:
         if count is None or total is None:
             return None
         buckets: dict[float, float] = {}
-        for point in self.points(f"{name}_bucket"):
+        points = self.points(f"{name}_bucket")
+        for point in points if all(map(_possible, points)) else ():  # quantiles over some of them would be others
             bound = _number(point.labels.get("le", ""))
-            if bound is not None and not math.isnan(bound) and _possible(point):
+            if bound is not None and not math.isnan(bound):
                 buckets[bound] = buckets.get(bound, 0.0) + point.value
         return Histogram(sum_s=total, count=count, buckets=tuple(sorted(buckets.items())))
 

@@ -106,7 +106,8 @@ class History:
     def _still_s(self) -> float:
         now = since = self._tallies[-1]
         for tally in reversed(self._tallies):
-            if any(_delta(now, tally, field) for field in ("generated_tokens", "prompt_tokens")):
+            generated, prompt = (_delta(now, tally, field) for field in ("generated_tokens", "prompt_tokens"))
+            if generated is None or generated or prompt:  # unknown is not still
                 break
             since = tally
         return _age_s(since, now)

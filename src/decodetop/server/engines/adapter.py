@@ -196,7 +196,7 @@ def gauge(scrape: Scrape, names: tuple[str, ...], field: str, reasons: dict[str,
     """As `total`; when there is none, `reasons[field]` says why."""
     value = total(scrape, names)
     if value is None:
-        odd = next((odd for name in names if (odd := scrape.impossible(_filter(name)[0]))), None)
+        odd = impossible(scrape, names)
         if odd is not None:
             reasons[field] = f"the engine reports {odd}, which can't be"
         else:
@@ -221,8 +221,51 @@ def count(value: float | None) -> int | None:
     return None if value is None else int(value)
 
 
-def counted(scrape: Scrape, table: MetricTable, ttft: Histogram | None, itl: Histogram | None) -> Counters:
-    """The counters of the table and the sums of both histograms."""
+def impossible(scrape: Scrape, names: tuple[str, ...]) -> str | None:
+    """The first value of these that can't be, where none of them can."""
+    if total(scrape, names) is not None:
+        return None
+    return next((odd for name in names if (odd := scrape.impossible(_filter(name)[0]))), None)
+
+
+FIGURES: Mapping[str, tuple[str, ...]] = {
+    "generated_tokens": ("generated_tok_s",),
+    "prompt_tokens": ("prompt_tok_s", "prefix_hit_rate"),
+    "cached_tokens": ("prefix_hit_rate",),
+    "spec_drafts": ("accept_length",),
+    "spec_accepted_tokens": ("accept_length",),
+    "itl_sum_s": ("itl",),
+    "itl_count": ("itl",),
+}
+"""What is reckoned from a counter."""
+
+
+def odd_counts(scrape: Scrape, table: MetricTable, reasons: dict[str, str]) -> None:
+    """Say of each figure which counter it is missing for, where that can't be: it is not that nothing came."""
+    sources = {field: names for field, names in table.counters.items() if field in FIGURES}
+    for field, histograms in (("itl_count", table.itl), ("ttft", table.ttft)):
+        parts = tuple(f"{name}{part}" for part in ("_count", "_sum") for name in histograms)
+        if histogram(scrape, histograms) is None and parts:
+            odd_count(scrape, parts, FIGURES.get(field, (field,)), reasons)
+    for field, names in sources.items():
+        odd_count(scrape, names, FIGURES[field], reasons)
+
+
+def odd_count(scrape: Scrape, names: tuple[str, ...], figures: tuple[str, ...], reasons: dict[str, str]) -> None:
+    """As `odd_counts`, of one counter."""
+    for name in names:
+        odd = impossible(scrape, (name,))
+        if odd is not None:
+            why = f"the engine reports {odd} for {_filter(name)[0]}, which can't be"
+            reasons.update(dict.fromkeys(figures, why))
+            return
+
+
+def counted(
+    scrape: Scrape, table: MetricTable, ttft: Histogram | None, itl: Histogram | None, reasons: dict[str, str]
+) -> Counters:
+    """The counters of the table and the sums of both histograms; `reasons` for those that can't be."""
+    odd_counts(scrape, table, reasons)
     values = {field: total(scrape, names) for field, names in table.counters.items()}
     first, gap = ttft or EMPTY, itl or EMPTY
     return Counters(

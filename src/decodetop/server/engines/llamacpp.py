@@ -19,13 +19,15 @@ from decodetop.server.engines.adapter import (
     count,
     dtype_word,
     first_model,
+    gauge,
+    odd_counts,
     per_position,
     text_of,
     total,
     whole_of,
 )
 from decodetop.server.flags import whole
-from decodetop.server.metrics import Histogram, Scrape, parse
+from decodetop.server.metrics import IMPOSSIBLE, Histogram, Scrape, parse
 from decodetop.server.reading import Counters, Engine
 
 METRICS = MetricTable(
@@ -107,7 +109,7 @@ class LlamaCpp:
 
     def look_at(self, slots: list[Any] | None, metrics: Scrape | None) -> Look:
         """From the bodies of `/slots` and `/metrics`, None where it was refused."""
-        reasons: dict[str, str] = {}
+        reasons = {"kv_usage": "llama.cpp does not say"}
         busy = [slot for slot in slots or () if isinstance(slot, dict) and slot.get("is_processing") is True]
         if slots is None:
             reasons["generated_tok_s"] = NO_SLOTS
@@ -117,6 +119,7 @@ class LlamaCpp:
         else:
             values = {field: total(metrics, names) for field, names in METRICS.counters.items()}
             reasons["ttft"] = "llama.cpp has no such metric"
+            odd_counts(metrics, METRICS, reasons)
         running = len(busy) if slots is not None else None
         positions = () if metrics is None else per_position(metrics, METRICS.accepted_per_position)
         generated = self._count(slots)
@@ -124,12 +127,12 @@ class LlamaCpp:
         spent_s, tokens = counters.itl_sum_s, counters.itl_count
         return Look(
             basis="slots" if slots is not None else "metrics",
-            running=running if metrics is None else count(total(metrics, METRICS.running)),
-            queued=None if metrics is None else count(total(metrics, METRICS.queued)),
+            running=running if metrics is None else count(gauge(metrics, METRICS.running, "running", reasons)),
+            queued=None if metrics is None else count(gauge(metrics, METRICS.queued, "queued", reasons)),
             counters=counters,
             itl=Histogram(sum_s=spent_s, count=tokens) if spent_s is not None and tokens is not None else None,
             speculating=bool(counters.spec_drafts),
-            reasons=reasons | {"kv_usage": "llama.cpp does not say"},
+            reasons=reasons,
         )
 
     def _count(self, slots: list[Any] | None) -> float | None:
@@ -155,6 +158,6 @@ def _decoded_of(slot: object) -> tuple[tuple[int, int], float] | None:
     told = told[0] if isinstance(told, list) and told else told
     tokens = told.get("n_decoded") if isinstance(told, dict) else None
     task, number = whole_of(slot.get("id_task")), whole_of(slot.get("id"))
-    if number is None or task is None or not isinstance(tokens, (int, float)):
+    if number is None or task is None or not isinstance(tokens, (int, float)) or not 0 <= tokens < IMPOSSIBLE:
         return None
     return (number, task), float(tokens)

@@ -61,7 +61,7 @@ class LMDeploy:
         scrape = scraped(await ask("/metrics"), WANTED)
         reasons: dict[str, str] = {}
         ttft, itl = histogram(scrape, METRICS.ttft), histogram(scrape, METRICS.itl)
-        counters = counted(scrape, METRICS, ttft, itl)
+        counters = counted(scrape, METRICS, ttft, itl, reasons)
         return Look(
             basis="counters",
             running=count(gauge(scrape, METRICS.running, "running", reasons)),

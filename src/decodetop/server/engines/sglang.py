@@ -16,6 +16,7 @@ import msgspec
 
 from decodetop.server.client import Answer, NoAnswer
 from decodetop.server.engines.adapter import (
+    FIGURES,
     NO_SPECULATION,
     Ask,
     Facts,
@@ -27,6 +28,8 @@ from decodetop.server.engines.adapter import (
     first_model,
     gauge,
     histogram,
+    impossible,
+    odd_count,
     scraped,
     share,
     text_of,
@@ -218,7 +221,7 @@ def look_at(scrape: Scrape, facts: Facts) -> Look:
     """The live half, from one scrape."""
     reasons: dict[str, str] = {}
     ttft, itl = histogram(scrape, METRICS.ttft), histogram(scrape, METRICS.itl)
-    if itl is None and scrape.has(METRICS.running[0]):
+    if itl is None and scrape.has(METRICS.running[0]) and not any(scrape.has(f"{name}_count") for name in METRICS.itl):
         itl = EMPTY  # the histogram appears with its first sample
     capacity = count(total(scrape, METRICS.kv_capacity_tokens))
     accept = total(scrape, ("sglang:spec_accept_length",))
@@ -231,7 +234,7 @@ def look_at(scrape: Scrape, facts: Facts) -> Look:
         kv_usage=_kv_usage(scrape, capacity, reasons),
         kv_capacity_tokens=capacity,
         context_length=count(scrape.mean("sglang:context_len")),
-        counters=_counters(scrape, realtime, ttft, itl),
+        counters=_counters(scrape, realtime, ttft, itl, reasons),
         ttft=ttft,
         itl=itl,
         # 0.0 without speculation
@@ -243,31 +246,54 @@ def look_at(scrape: Scrape, facts: Facts) -> Look:
     )
 
 
-def _counters(scrape: Scrape, realtime: bool, ttft: Histogram | None, itl: Histogram | None) -> Counters:
-    plain = counted(scrape, METRICS, ttft, itl)
+def _counters(
+    scrape: Scrape, realtime: bool, ttft: Histogram | None, itl: Histogram | None, reasons: dict[str, str]
+) -> Counters:
+    plain = counted(scrape, METRICS, ttft, itl, reasons)
     finished, verified = total(scrape, ("sglang:generation_tokens_total",)), plain.spec_drafts
     accepted = None
     if verified is not None and finished is not None and plain.requests is not None:
         # per verify step one bonus token and the accepted ones; a request's first token comes from its prefill
         accepted = finished - plain.requests - verified
-    tokens = {mode: scrape.total("sglang:realtime_tokens_total", mode=mode) for mode in _MODES}
-    if realtime:
-        compute, cached = tokens["prefill_compute"] or 0.0, tokens["prefill_cache"] or 0.0
-        generated, prompt, from_cache = tokens["decode"] or 0.0, compute + cached, cached
-    else:
-        generated = (itl.count if itl else 0.0) + (ttft.count if ttft else 0.0)
-        prompt = total(scrape, ("sglang:prompt_tokens_total",)) or 0.0
-        from_cache = total(scrape, ("sglang:cached_tokens_total",)) or 0.0
     passes = scrape.has("sglang:cuda_graph_passes_total")
+    tokens = _realtime(scrape, reasons) if realtime else _at_end(scrape, ttft, itl, reasons)
     return msgspec.structs.replace(
         plain,
-        generated_tokens=generated,
-        prompt_tokens=prompt,
-        cached_tokens=from_cache,
+        **tokens,
         spec_accepted_tokens=accepted,
         graph_decode_passes=(plain.graph_decode_passes or 0.0) if passes else None,
         eager_decode_passes=(plain.eager_decode_passes or 0.0) if passes else None,
     )
+
+
+_TOKENS = ("generated_tokens", "prompt_tokens", "cached_tokens")
+
+
+def _realtime(scrape: Scrape, reasons: dict[str, str]) -> dict[str, float | None]:
+    """By mode; one not seen yet has no sample."""
+    name = "sglang:realtime_tokens_total"
+    if scrape.impossible(name) is not None:
+        for field in _TOKENS:
+            odd_count(scrape, (name,), FIGURES[field], reasons)
+        return dict.fromkeys(_TOKENS)
+    decode, compute, cached = (scrape.total(name, mode=mode) or 0.0 for mode in _MODES)
+    return {"generated_tokens": decode, "prompt_tokens": compute + cached, "cached_tokens": cached}
+
+
+def _at_end(
+    scrape: Scrape, ttft: Histogram | None, itl: Histogram | None, reasons: dict[str, str]
+) -> dict[str, float | None]:
+    """Of versions without them: output tokens as the two histograms count them."""
+    found: dict[str, float | None] = {"generated_tokens": (itl.count if itl else 0.0) + (ttft.count if ttft else 0.0)}
+    if any(figure in reasons for figure in ("itl", "ttft")):
+        found["generated_tokens"] = None
+        reasons["generated_tok_s"] = reasons.get("itl") or reasons["ttft"]
+    for field in _TOKENS[1:]:
+        names = (f"sglang:{field}_total",)
+        odd_count(scrape, names, FIGURES[field], reasons)
+        odd = impossible(scrape, names) is not None
+        found[field] = None if odd else total(scrape, names) or 0.0
+    return found
 
 
 _MODES = ("decode", "prefill_compute", "prefill_cache")

@@ -60,9 +60,10 @@ class TensorRT:
             return Look(basis="none", reasons=dict.fromkeys((*_LIVE, "itl", "ttft", "counters"), NO_METRICS))
         scrape = scraped(answer, WANTED)
         ttft = histogram(scrape, METRICS.ttft)
+        reasons = dict.fromkeys(_LIVE, NOT_COUNTED) | {"itl": PER_REQUEST}
         return Look(
             basis="counters",
-            counters=counted(scrape, METRICS, ttft, None),
+            counters=counted(scrape, METRICS, ttft, None, reasons),
             ttft=ttft,
-            reasons=dict.fromkeys(_LIVE, NOT_COUNTED) | {"itl": PER_REQUEST},
+            reasons=reasons,
         )

@@ -188,7 +188,7 @@ def look_at(scrape: Scrape, draft_tokens: int | None = None) -> Look:
     reasons: dict[str, str] = {}
     ttft, itl = histogram(scrape, METRICS.ttft), histogram(scrape, METRICS.itl)
     started = scrape.total("process_start_time_seconds")
-    counters = counted(scrape, METRICS, ttft, itl)
+    counters = counted(scrape, METRICS, ttft, itl, reasons)
     if counters.spec_drafts is None and counters.spec_draft_tokens is not None and draft_tokens:
         counters = msgspec.structs.replace(counters, spec_drafts=counters.spec_draft_tokens / draft_tokens)
     running = count(gauge(scrape, METRICS.running, "running", reasons))
