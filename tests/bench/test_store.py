@@ -230,6 +230,22 @@ def test_a_full_disk_is_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     store.close()
 
 
+def test_a_store_that_a_full_disk_left_empty_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was wrong is the disk, not that there is no table."""
+    (tmp_path / FILE).touch()
+
+    def full(self: RunStore) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    with monkeypatch.context() as patched, pytest.raises(DataError, match="disk is full") as caught:
+        patched.setattr(RunStore, "_prepare", full)
+        RunStore(tmp_path)
+    assert "make room" in caught.value.hint
+    assert RunStore(tmp_path).add(run()).id == 1, "and is used once there is room"
+
+
 def test_no_number_is_too_large(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     with pytest.raises(DataError, match="no run 9"):

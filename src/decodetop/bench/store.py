@@ -77,7 +77,8 @@ class RunStore:
         self.close()
         try:
             self._db = self._for_reading()
-            self._check()
+            if self._check() != APPLICATION_ID:  # made, and then the disk was full: nothing is in it
+                raise self.refused
         except (OSError, sqlite3.Error) as worse:
             raise self.refused from worse
 
