@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from decodetop.cli import main
+from decodetop.errors import DataError
 
 
 class Cli:
@@ -280,6 +281,28 @@ def test_undo_leaves_what_was_edited_elsewhere_since(cli: Cli) -> None:
         ("a", "pending"),
         ("from elsewhere", "pending"),
     ]
+
+
+def test_a_way_back_that_a_newer_decodetop_wrote_is_left_alone(cli: Cli) -> None:
+    cli.ok("add", "a")
+    path = cli.folder / ".todo.json.undo"
+    path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
+    before = path.read_bytes()
+    cli.ok("add", "b")
+    code, _, err = cli("undo")
+    assert code == 1 and "has schema 2" in err and path.read_bytes() == before and len(cli.todos) == 2
+
+
+def test_an_undo_that_can_not_be_remembered_is_made_and_says_so(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    cli.ok("add", "a")
+
+    def full(path: Path, *args: Any, **more: Any) -> bool:
+        raise DataError(f"can't write {path}: No space left on device", "free some space there")
+
+    monkeypatch.setattr("decodetop.todo.past.replace", full)
+    code, out, err = cli("undo")
+    assert (code, cli.todos) == (0, []) and out.startswith("undone: ")
+    assert "undo is made, but not remembered: can't write" in err and "hint: free some space" in err
 
 
 @pytest.mark.parametrize("junk", ["", "{", "[]", '{"done": [[1, 2]], "undone": []}', '{"done": [3], "undone": []}'])

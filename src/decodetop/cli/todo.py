@@ -151,21 +151,30 @@ def _change(args: argparse.Namespace, settings: Settings, store: TodoStore) -> i
 
 def _back(args: argparse.Namespace, settings: Settings, store: TodoStore) -> int:
     """Take a command's edit back, or make it again; what was edited elsewhere since then stays."""
-    past = Past(settings.investigation)
-    undo, again = past.undo(), args.action == "redo"
-    if not (undo.undone if again else undo.done):
-        raise UsageError(f"nothing to {args.action}", "the screen's own edits are taken back there (u)")
-    kept: list[Undo] = []
+    again = args.action == "redo"
     documents: list[Document] = []
 
-    def change(document: Document) -> Document:
-        after, merged = undo.redo(document) if again else undo.undo(document)
-        kept[:], documents[:] = [after], [document]
-        return merged
+    def step(undo: Undo) -> Undo:
+        if not (undo.undone if again else undo.done):
+            raise UsageError(f"nothing to {args.action}", "the screen's own edits are taken back there (u)")
+        kept: list[Undo] = []
 
-    document = store.update(change)
-    past.keep(kept[0])
-    words = f"{'made again' if again else 'undone'}: {difference(documents[0], document)}"
+        def change(document: Document) -> Document:
+            after, merged = undo.redo(document) if again else undo.undo(document)
+            kept[:], documents[:] = [after], [document]
+            return merged
+
+        documents.append(store.update(change))
+        return kept[0]
+
+    try:
+        Past(settings.investigation).change(step)
+    except DataError as error:
+        if len(documents) < 2:
+            raise
+        complain(f"{args.action} is made, but not remembered: {error.message}", error.hint)
+    before, document = documents
+    words = f"{'made again' if again else 'undone'}: {difference(before, document)}"
     if args.json:
         print_json({"schema": SCHEMA, "path": str(store.path), "said": words})
     else:

@@ -90,13 +90,13 @@ def sweep(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        with contextlib.suppress(OSError):  # some network file systems can't; the file itself is synced
+    """Make a rename in `folder` durable where that can be done: the file itself is synced, and in its place already."""
+    with contextlib.suppress(OSError):  # some network file systems can't, and a folder may be closed to readers
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
             os.fsync(handle)
-    finally:
-        os.close(handle)
+        finally:
+            os.close(handle)
 
 
 def write_error(path: Path, error: OSError) -> DataError:

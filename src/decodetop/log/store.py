@@ -66,7 +66,8 @@ class LogStore:
             if not fresh:
                 return
             self._write(target, b"".join(map(_line, fresh)))
-            self.read()
+            with contextlib.suppress(DataError):  # they are on disk, and read at the next look
+                self.read()
 
     def holds(self, entry: Entry) -> bool:
         """Whether it is the same thing as one that is there."""
@@ -101,8 +102,7 @@ class LogStore:
         finally:
             os.close(handle)
         if new:
-            with contextlib.suppress(OSError):
-                sync_folder(target.parent)
+            sync_folder(target.parent)
 
     def _read(self, handle: int) -> bool:
         found = os.fstat(handle)

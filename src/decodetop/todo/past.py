@@ -13,7 +13,8 @@ from typing import Any
 from decodetop.core.atomic import locked, real_path, replace
 from decodetop.core.decode import decode_lax
 from decodetop.core.regular import read_regular
-from decodetop.todo.document import Document, bytes_of, same, unnamed_document, with_ids
+from decodetop.errors import DataError
+from decodetop.todo.document import Document, json_of, same, unnamed_document, with_ids
 from decodetop.todo.model import Undo
 from decodetop.todo.store import FILE_MAX_BYTES, FILE_NAME
 
@@ -32,7 +33,7 @@ class Past:
     def record(self, before: Document, after: Document) -> None:
         """An edit was made. Raises DataError."""
         if not same(before.items, after.items):
-            self._change(lambda undo: undo.record(before, after))
+            self.change(lambda undo: undo.record(before, after))
 
     def undo(self) -> Undo:
         """What there is to take back and to make again."""
@@ -43,19 +44,26 @@ class Past:
             return Undo()
         return Undo(done=done, undone=undone)
 
-    def keep(self, undo: Undo) -> None:
-        """Raises DataError."""
-        self._change(lambda _: undo)
-
-    def _change(self, change: Callable[[Undo], Undo]) -> None:
+    def change(self, change: Callable[[Undo], Undo]) -> None:
+        """No other command comes between. Raises DataError, and what `change` raises; the file is intact then."""
         path = self._path
         with locked(path):
+            self._refuse_newer()
             undo = change(self.undo())
             done, undone = list(undo.done[-KEPT:]), list(undo.undone[-KEPT:])
             while len(done) > 1 and sum(len(before.items) + len(after.items) for before, after in done) > ITEMS_KEPT:
                 del done[0]
             kept = {"schema": SCHEMA, "done": [*map(_fields, done)], "undone": [*map(_fields, undone)]}
             replace(path, json.dumps(kept).encode(), durable=False)
+
+    def _refuse_newer(self) -> None:
+        try:
+            schema = decode_lax(read_regular(self._path, FILE_MAX_BYTES)).get("schema")
+        except (OSError, ValueError, AttributeError):
+            return
+        if isinstance(schema, int) and schema > SCHEMA:
+            message = f"{self._path} has schema {schema}; this decodetop writes schema {SCHEMA} and leaves it alone"
+            raise DataError(message, "a newer decodetop wrote it: use that one to take edits back")
 
     @property
     def _path(self) -> Path:
@@ -69,4 +77,4 @@ def _pair(value: Any) -> tuple[Document, Document]:
 
 
 def _fields(pair: tuple[Document, Document]) -> list[Any]:
-    return [decode_lax(bytes_of(one)) for one in pair]
+    return list(map(json_of, pair))
