@@ -20,6 +20,7 @@ from support.profiled_engine import ProfiledEngine
 from support.token_server import HEAD, Seen, Step, Wait, completions, reply
 
 WAIT_S = 60.0
+CONFIG = Path(__file__).parents[1] / "floor" / "configs" / "qwen3-8b.json"
 FOR_EVER = Wait(1e6)
 
 
@@ -146,17 +147,26 @@ PHASES = ("measuring", "loading", "starting", "stopping", "waiting", "reading")
 Ended = Callable[[asyncio.subprocess.Process], Awaitable[None]]
 
 
-@pytest.mark.parametrize(
-    ("name", "word"),
-    [(name, word) for name in PHASES for word in (signal.SIGKILL, signal.SIGTERM)]
-    + [("waiting", signal.SIGHUP), ("measuring", signal.SIGINT)],
-)
-async def test_ended_in_a_phase(name: str, word: signal.Signals, tmp_path: Path) -> None:
+CAPTURE = ("steps", "capture", "--yes")
+DIAGNOSE = ("diagnose", "--yes", "--gpu", "RTX A6000", "--model", str(CONFIG))
+ENDS = [
+    *((CAPTURE, name, word) for name in PHASES for word in (signal.SIGKILL, signal.SIGTERM)),
+    (CAPTURE, "waiting", signal.SIGHUP),
+    (CAPTURE, "measuring", signal.SIGINT),
+    (DIAGNOSE, "measuring", signal.SIGKILL),
+    (DIAGNOSE, "starting", signal.SIGKILL),
+    (DIAGNOSE, "starting", signal.SIGTERM),
+    (DIAGNOSE, "stopping", signal.SIGKILL),
+]
+
+
+@pytest.mark.parametrize(("command", "name", "word"), ENDS, ids=[f"{c[0]}-{n}-{w.name}" for c, n, w in ENDS])
+async def test_ended_in_a_phase(command: tuple[str, ...], name: str, word: signal.Signals, tmp_path: Path) -> None:
     phase = Phase(tmp_path)
     inv = tmp_path / "inv"
     try:
         async with getattr(phase, name)() as engine:
-            argv = [sys.executable, "-m", "decodetop", "steps", "capture", "--yes", "--endpoint", engine.url]
+            argv = [sys.executable, "-m", "decodetop", *command, "--endpoint", engine.url]
             null, pipe = asyncio.subprocess.DEVNULL, asyncio.subprocess.PIPE
             process = await asyncio.create_subprocess_exec(
                 *argv, "--investigation", str(inv), stdin=null, stdout=null, stderr=pipe
