@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from decodetop_tui.keymap import GROUPS, NAMED_KEYS, Action, build, is_key, name_of
 from decodetop_tui.keys import ACTIONS
+from decodetop_tui.offers import OFFERED
 
 
 def test_no_key_and_no_id_is_given_twice() -> None:
@@ -23,7 +24,12 @@ def test_every_action_is_complete(action: Action) -> None:
     assert 0 < len(action.title) <= 18 and action.group in GROUPS
     assert 0 < len(action.help) <= 46  # a row of the help screen
     assert action.keys and all(is_key(key) for key in action.keys)
-    assert bool(action.footer) == bool(action.word)
+
+
+def test_what_the_footer_offers_is_in_the_table_and_stands_there_once() -> None:
+    ids = [id for id, _ in OFFERED]
+    assert len(set(ids)) == len(ids) and set(ids) <= {action.id for action in ACTIONS}
+    assert len({word for _, word in OFFERED}) == len(ids)
 
 
 def test_the_keys_of_the_design_are_there() -> None:

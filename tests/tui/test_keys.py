@@ -11,8 +11,9 @@ from decodetop.core.state import State
 from decodetop.server.reading import ChooseServer
 from decodetop.todo.reading import AddTodo
 from decodetop_tui.keyboard import PasteCut
-from decodetop_tui.keys import ACTIONS, FOOTER_MOST, hints
+from decodetop_tui.keys import ACTIONS
 from decodetop_tui.layout import NAMES
+from decodetop_tui.offers import MOST, OFFERED, hints
 from decodetop_tui.pane import Pane
 from decodetop_tui.screens.choose import Choose
 from decodetop_tui.screens.help import Help
@@ -226,9 +227,10 @@ async def test_the_footer_offers_only_what_works_here_and_now(state: State) -> N
         for pane in NAMES:
             d.face.focus_pane(pane)
             offered = hints(d.face, d.face.keymap)
-            assert 4 <= len(offered) <= FOOTER_MOST
+            assert 4 <= len(offered) <= MOST
             for key, word in offered:
-                (action,) = [action for action in ACTIONS if action.word == word]
+                (id,) = [id for id, said in OFFERED if said == word]
+                (action,) = [action for action in ACTIONS if action.id == id]
                 assert action.when(d.face) is None
                 assert d.face.keymap.first(action.id) == key and f"{key} {word}" in d.footer
 

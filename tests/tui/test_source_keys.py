@@ -5,8 +5,8 @@ from __future__ import annotations
 from decodetop.core.sample import Failure
 from decodetop.core.source import Record, RecordReading, Refresh, ReplayReading, ReplaySpeed, Seek, SetRate
 from decodetop.core.state import State
-from decodetop_tui.keys import hints
 from decodetop_tui.layout import NAMES
+from decodetop_tui.offers import hints
 from support import states
 from support.clock import ManualClock
 from support.face import desk

@@ -18,7 +18,7 @@ from decodetop.core.sample import Command, Notice
 from decodetop.core.state import State
 from decodetop.floor.reading import WhatIf
 from decodetop.todo.reading import Switch
-from decodetop_tui import keyboard, keymap, keys, terminal, theme
+from decodetop_tui import keyboard, keymap, keys, offers, terminal, theme
 from decodetop_tui.acts.leave import at_stake
 from decodetop_tui.feed import FRAMES_PER_SECOND, FeedLike, Lookout
 from decodetop_tui.headline import Situation
@@ -240,7 +240,7 @@ class Face(App[int], inherit_bindings=False):
         if self.stage.ink is not None and self.windowed:
             self.stage.ink.open = False  # Textual knows what of us a window leaves in sight
         notice, whole = None if toast is None else toast.notice, self.keymap.first("message")
-        self.stage.draw_footer(keys.hints(self, self.keymap), notice, self.cells.width, whole)
+        self.stage.draw_footer(offers.hints(self, self.keymap), notice, self.cells.width, whole)
         if self.windowed:
             self.screen.refresh()  # the window's screen shows the dashboard, and is not told that it changed
         if self.stage.ink is not None:

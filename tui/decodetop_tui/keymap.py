@@ -40,11 +40,7 @@ SHOWN = {
 
 
 class Action(NamedTuple):
-    """One thing the operator can do.
-
-    `when` says why it can't be done here and now, or None; `footer` > 0 puts it in the footer with `word`, the
-    highest first.
-    """
+    """One thing the operator can do. `when` says why it can't be done here and now, or None."""
 
     id: str
     keys: tuple[str, ...]
@@ -53,8 +49,6 @@ class Action(NamedTuple):
     group: str
     run: Callable[[Face], None]
     when: Callable[[Face], str | None] = lambda face: None
-    footer: int = 0
-    word: str = ""
 
 
 class Keymap(NamedTuple):

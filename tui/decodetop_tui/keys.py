@@ -1,4 +1,4 @@
-"""The one table of actions: keys, footer, help, palette and docs/keys.md are made of it.
+"""The one table of actions: keys, help, palette and docs/keys.md are made of it, and what `offers` puts in the footer.
 
 To add a key: write the function in `acts/`, add a row here. Nothing else knows the keys.
 """
@@ -67,16 +67,7 @@ _MOVE = (
         )
         for at, name in enumerate(NAMES, 1)
     ),
-    Action(
-        "enter",
-        ("enter",),
-        "open",
-        "act on the row in focus: start, open, zoom",
-        "move",
-        enter.enter,
-        footer=30,
-        word="open",
-    ),
+    Action("enter", ("enter",), "open", "act on the row in focus: start, open, zoom", "move", enter.enter),
     Action("back", ("escape",), "back", "close what was opened last", "move", look.back),
     Action("down", ("j", "down"), "down", "next row, or scroll a line", "move", look.move(1)),
     Action("up", ("k", "up"), "up", "row before, or scroll a line", "move", look.move(-1)),
@@ -87,7 +78,7 @@ _MOVE = (
 )
 
 _LOOK = (
-    Action("view", ("v",), "next view", "another view of the pane in focus", "look", look.view, _has_modes, 25, "view"),
+    Action("view", ("v",), "next view", "another view of the pane in focus", "look", look.view, _has_modes),
     Action("filter", ("/",), "filter", "only rows that hold a word, cut or not", "look", look.filter_rows, _can_filter),
     Action("mark", ("m",), "mark row", "mark or unmark a run or capture, to compare", "look", look.mark, _can_mark),
     Action("freeze", ("space",), "freeze", "stop drawing, not measuring; replay: pause", "look", look.freeze),
@@ -98,11 +89,9 @@ _LOOK = (
 )
 
 
-def _on_item(
-    id: str, key: str, title: str, help: str, run: Callable[[Face], None], footer: int = 0, word: str = ""
-) -> Action:
+def _on_item(id: str, key: str, title: str, help: str, run: Callable[[Face], None]) -> Action:
     """An edit of the item under the cursor."""
-    return Action(id, (key,), title, help, "todo", run, replay.live(todo.on_item), footer, word)
+    return Action(id, (key,), title, help, "todo", run, replay.live(todo.on_item))
 
 
 _CAN_ADD, _CAN_UNDO, _CAN_REDO = (replay.live(when) for when in (todo.has_list, todo.can_undo, todo.can_redo))
@@ -110,12 +99,12 @@ _CAN_TAKE = replay.live(findings.has_any)
 _ADD = "add an item to the investigation"
 
 _TODO = (
-    Action("todo-add", ("a",), "add todo", _ADD, "todo", todo.add, _CAN_ADD, 60, "add todo"),
-    _on_item("todo-tick", "x", "tick todo", "completed, or pending again", todo.close("completed", "done"), 75, "tick"),
-    _on_item("todo-start", "i", "start todo", "in progress, or pending; a second asks", todo.start, 74, "start"),
+    Action("todo-add", ("a",), "add todo", _ADD, "todo", todo.add, _CAN_ADD),
+    _on_item("todo-tick", "x", "tick todo", "completed, or pending again", todo.close("completed", "done")),
+    _on_item("todo-start", "i", "start todo", "in progress, or pending; a second asks", todo.start),
     _on_item("todo-cancel", "X", "cancel todo", "cancelled, or pending again", todo.close("cancelled", "given up")),
-    _on_item("todo-attempt", "t", "record attempt", "what was tried, its outcome, why", todo.attempt, 72, "attempt"),
-    _on_item("todo-edit", "e", "edit todo", "change its words", todo.edit, 73, "edit"),
+    _on_item("todo-attempt", "t", "record attempt", "what was tried, its outcome, why", todo.attempt),
+    _on_item("todo-edit", "e", "edit todo", "change its words", todo.edit),
     _on_item("todo-more", "E", "edit details", "notes, hypothesis, expected, blocked by", todo.more),
     _on_item("todo-priority", "*", "priority", "high, medium, low and round again", todo.priority),
     _on_item("todo-down", "J", "move todo down", "later in the list", todo.move(1)),
@@ -132,8 +121,6 @@ _TODO = (
         "todo",
         notebook.adopt,
         replay.live(notebook.can_adopt),
-        76,
-        "adopt",
     ),
     Action(
         "investigation",
@@ -151,17 +138,7 @@ _TODO = (
 )
 
 _WORK = (
-    Action(
-        "bench",
-        ("b",),
-        "bench panel",
-        "focus it on a preset; Enter starts it",
-        "bench",
-        bench.panel,
-        replay.here,
-        footer=65,
-        word="bench",
-    ),
+    Action("bench", ("b",), "bench panel", "focus it on a preset; Enter starts it", "bench", bench.panel, replay.here),
     Action(
         "stop",
         ("s",),
@@ -170,8 +147,6 @@ _WORK = (
         "bench",
         bench.stop,
         replay.live(bench.can_stop),
-        95,
-        "stop",
     ),
     Action(
         "baseline",
@@ -181,8 +156,6 @@ _WORK = (
         "bench",
         bench.baseline,
         replay.live(bench.on_run),
-        70,
-        "baseline",
     ),
     Action(
         "compare",
@@ -192,8 +165,6 @@ _WORK = (
         "look",
         compare.compare,
         compare.can_compare,
-        68,
-        "compare",
     ),
     Action(
         "profile",
@@ -203,8 +174,6 @@ _WORK = (
         "steps",
         profile.profile,
         replay.live(profile.can_profile),
-        footer=45,
-        word="profile",
     ),
     Action(
         "diagnose",
@@ -214,19 +183,8 @@ _WORK = (
         "steps",
         diagnose.diagnose,
         replay.live(diagnose.can_diagnose),
-        footer=42,
-        word="diagnose",
     ),
-    Action(
-        "floor",
-        ("f",),
-        "floor",
-        "verdict, gap, moves, what-if; again: back",
-        "steps",
-        floor.page,
-        footer=29,
-        word="floor",
-    ),
+    Action("floor", ("f",), "floor", "verdict, gap, moves, what-if; again: back", "steps", floor.page),
     Action(
         "what-if-more",
         ("right", "l"),
@@ -235,8 +193,6 @@ _WORK = (
         "steps",
         sideways.go(1),
         sideways.can_go,
-        81,
-        "more",
     ),
     Action(
         "what-if-less",
@@ -246,8 +202,6 @@ _WORK = (
         "steps",
         sideways.go(-1),
         sideways.can_go,
-        82,
-        "less",
     ),
     Action(
         "what-if-reset",
@@ -257,8 +211,6 @@ _WORK = (
         "steps",
         floor.reset,
         replay.live(floor.any_asked),
-        80,
-        "as it is",
     ),
     Action(
         "open-trace",
@@ -268,8 +220,6 @@ _WORK = (
         "steps",
         steps.open_trace,
         replay.live(),
-        footer=28,
-        word="open trace",
     ),
     Action(
         "server",
@@ -292,69 +242,28 @@ _WORK = (
 )
 
 _RECORD = (
-    Action(
-        "report",
-        ("w",),
-        "write report",
-        "all as markdown, into the investigation",
-        "record",
-        output.write_report,
-        footer=50,
-        word="report",
-    ),
+    Action("report", ("w",), "write report", "all as markdown, into the investigation", "record", output.write_report),
     Action(
         "copy", ("y",), "copy report", "write it, send it to the terminal's clipboard", "record", output.copy_report
     ),
     Action("picture", ("P",), "picture", "this screen as SVG beside the reports", "record", output.picture),
-    Action(
-        "record",
-        ("R",),
-        "record",
-        "write a tape of all samples, or stop",
-        "record",
-        output.record,
-        replay.live(),
-    ),
-    Action("seek-back", ("[",), "back 10 s", "in a replay", "record", replay.seek(-10), replay.in_replay, 91, "-10 s"),
-    Action("seek-on", ("]",), "on 10 s", "in a replay", "record", replay.seek(10), replay.in_replay, 90, "+10 s"),
+    Action("record", ("R",), "record", "write a tape of all samples, or stop", "record", output.record, replay.live()),
+    Action("seek-back", ("[",), "back 10 s", "in a replay", "record", replay.seek(-10), replay.in_replay),
+    Action("seek-on", ("]",), "on 10 s", "in a replay", "record", replay.seek(10), replay.in_replay),
     Action("seek-back-minute", ("{",), "back 1 min", "in a replay", "record", replay.seek(-60), replay.in_replay),
     Action("seek-on-minute", ("}",), "on 1 min", "in a replay", "record", replay.seek(60), replay.in_replay),
 )
 
 _PROGRAM = (
+    Action("commands", (":", "ctrl+p"), "commands", "every action by name", "program", look.commands),
     Action(
-        "commands",
-        (":", "ctrl+p"),
-        "commands",
-        "every action by name",
-        "program",
-        look.commands,
-        footer=20,
-        word="commands",
+        "message", ("M",), "last message", "the last footer word, whole", "program", look.last_message, look.any_message
     ),
-    Action(
-        "message",
-        ("M",),
-        "last message",
-        "the last footer word, whole",
-        "program",
-        look.last_message,
-        look.any_message,
-    ),
-    Action("help", ("?", "f1"), "help", "this list", "program", look.help_screen, footer=15, word="help"),
-    Action("quit", ("q",), "quit", "asks where something would be lost", "program", look.quit_, footer=10, word="quit"),
+    Action("help", ("?", "f1"), "help", "this list", "program", look.help_screen),
+    Action("quit", ("q",), "quit", "asks where something would be lost", "program", look.quit_),
 )
 
 ACTIONS: tuple[Action, ...] = (*_MOVE, *_LOOK, *_TODO, *_WORK, *_RECORD, *_PROGRAM)
-
-FOOTER_MOST = 10
-
-
-def hints(face: Face, keymap: Keymap) -> list[tuple[str, str]]:
-    """Keys that work here and now, the most wanted first."""
-    fitting = [action for action in ACTIONS if action.footer and keymap.keys[action.id] and action.when(face) is None]
-    fitting.sort(key=lambda action: -action.footer)
-    return [(keymap.first(action.id), action.word) for action in fitting[:FOOTER_MOST]]
 
 
 def markdown(keymap: Keymap) -> list[str]:
