@@ -160,6 +160,20 @@ def test_a_category_that_begins_as_a_known_one_is_passed_over(tmp_path: Path) ->
     assert calls == before - 1
 
 
+@pytest.mark.parametrize("end", ["}", "},", "},\n", "},\n  {"])
+def test_a_file_cut_between_two_events_is_said_to_be_cut(end: str, tmp_path: Path) -> None:
+    """What is there decodes; only the bracket is missing."""
+    text = decode(40).text()
+    path = tmp_path / "t.json"
+    for at in (3, 150, 238):
+        events = text.split("},\n  {")[: at + 1]
+        path.write_text("},\n  {".join(events) + end)
+        trace = read_trace(path, everything)
+        assert trace.damage == ["the file ends inside the event list: it was cut short or is still being written"]
+    path.write_text(text)
+    assert read_trace(path, everything).damage == []
+
+
 def test_merged_ranks_are_told_apart(expected: StepsReport, tmp_path: Path) -> None:
     """One file of two ranks, pids as strings; their correlations are the same numbers."""
     first = decode(trace=Trace(pid="[TP00] 251", device="[TP00] 0"))

@@ -110,7 +110,7 @@ class EventDecoder:
 
     def __iter__(self) -> Iterator[Batch]:
         for text in self._chunks:
-            yield from self._batches(text)
+            yield from self._batches(text, self._chunks.last)
 
     def _by_columns(self, text: bytes) -> Batch | None:
         """None where the text is laid out otherwise, or the list may end in it."""
@@ -122,23 +122,25 @@ class EventDecoder:
         noted = self._typed(found.notes) or self.slow(found.notes)
         return Batch(text, found.events, noted.typed, noted.rows, found.columns)
 
-    def _batches(self, text: bytes, most: int | None = None) -> Iterator[Batch]:
+    def _batches(self, text: bytes, final: bool, most: int | None = None) -> Iterator[Batch]:
         """At full speed but for the few events around one that is not as Kineto writes it.
 
         What one half leaves over is carried into the other; where that makes it longer than `most`, halving leads
-        nowhere.
+        nowhere. `final` text holds the end of the list; where all of it is events, there is none.
         """
         text = self._rescue.with_carry(text)
         batch = self._by_columns(text) or self._typed(text)
         middle = None
         if batch is None and not self.exact_only and SLOW_MAX_BYTES < len(text) <= (most or len(text)):
             middle = BOUNDARY.search(text, len(text) // 2)
+        if batch is not None and final:
+            self._rescue.unfinished = True
         if middle is None:
             yield batch or self.slow(text)
             return
         most = len(text) * 3 // 4
-        yield from self._batches(text[: middle.start() + 1] + b"]", most)
-        yield from self._batches(b"[" + text[middle.end() :], most)
+        yield from self._batches(text[: middle.start() + 1] + b"]", False, most)
+        yield from self._batches(b"[" + text[middle.end() :], final, most)
 
     def slow(self, text: bytes) -> Batch:
         """A chunk with exact times and any kind of value; damaged events are repaired or left out."""
