@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from decodetop.core.clock import SECOND_NS
 from decodetop.errors import ProbeError
+from decodetop.gpu.asks import CORE
+from decodetop.gpu.device import Device
 from decodetop.gpu.machine import Machine
 from decodetop.gpu.probe import CALL_DEADLINE_S, OPEN_DEADLINE_S, GpuProbe
-from decodetop.gpu.reading import GpuReading
+from decodetop.gpu.processes import ProcessNames
+from decodetop.gpu.reading import Gpu, GpuReading
 from support.clock import ManualClock, settle
 from support.fake_nvml_layer import FakeGpu, FakeLibrary
 
@@ -320,4 +324,70 @@ async def test_a_gpu_that_was_never_read_says_why_of_each_figure() -> None:
     gpu = (await probe.read()).gpus[1]
     unknown = {name for name in gpu.__struct_fields__ if getattr(gpu, name) is None} - {"uuid"}
     assert unknown and {gpu.reasons.get(name) for name in unknown} == {"no permission"}
+    await probe.close()
+
+
+class Watch:
+    """A clock that the driver's calls move on."""
+
+    def __init__(self) -> None:
+        self.t_ns = 0
+
+    def now_ns(self) -> int:
+        return self.t_ns
+
+
+class SlowLibrary(FakeLibrary):
+    """Each call takes half a second."""
+
+    def __init__(self, watch: Watch, *gpus: FakeGpu) -> None:
+        super().__init__(*gpus)
+        self.watch = watch
+
+    def _enter(self, method: str, index: int | None) -> None:
+        super()._enter(method, index)
+        self.watch.t_ns += SECOND_NS // 2
+
+
+def test_a_driver_that_takes_half_a_second_a_call_is_read_in_turns(tmp_path: Path) -> None:
+    """It was STALLED for good: what it had answered was thrown away each time for having come too late."""
+    watch = Watch()
+    library = SlowLibrary(watch, *four())
+    library.init()
+    clock: Any = watch
+    names, machine = ProcessNames(tmp_path), Machine(tmp_path)
+    devices = [
+        Device(library, at, clock, machine, names, threading.Lock(), lambda: False, None, SECOND_NS) for at in range(4)
+    ]
+    seen: list[list[Gpu]] = [[], [], [], []]
+    for _ in range(40):
+        for device, readings in zip(devices, seen, strict=True):
+            began_ns = watch.t_ns
+            readings.append(device.read())
+            assert watch.t_ns - began_ns <= 4 * SECOND_NS, "the others wait for it"
+            assert watch.t_ns - device.asked_ns <= SECOND_NS, "it gives signs of life"
+    for readings in seen:
+        whole = next(at for at, gpu in enumerate(readings) if not set(CORE_FIGURES) & set(gpu.reasons))
+        assert whole < 25, readings[-1].reasons
+        assert readings[-1].name == "NVIDIA H200" and readings[-1].dram_bandwidth_percent == 61.75
+        assert readings[-1].reasons["numa_node"] == "the kernel does not say"
+    library.gpus[2] = library.gpus[2].but(clock_sm=500)
+    later = [devices[2].read() for _ in range(12)]
+    assert later[-1].sm_clock_mhz == 500, "each figure gets its turn again and again"
+
+
+CORE_FIGURES = [field for ask in CORE for field in ask.fields]
+
+
+async def test_a_gpu_hangs_by_the_age_of_its_call_and_not_of_its_round() -> None:
+    library, clock, probe = boxed(*four())
+    await probe.read()
+    await clock.advance(1)
+    gates = [library.hang(method, 1) for method in ("clock_sm", "event_reasons", "utilization")]
+    reading = asyncio.ensure_future(probe.read())
+    for entered, gone_on in gates:
+        await asyncio.to_thread(entered.wait, 10)
+        await clock.advance(CALL_DEADLINE_S * 0.75)
+        gone_on.set()
+    assert states(await reading) == ["ok"] * 4
     await probe.close()

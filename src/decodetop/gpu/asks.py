@@ -168,11 +168,15 @@ _VIRTUALIZATION = {0: "none", 1: "passthrough", 2: "vgpu", 3: "vgpu host", 4: "v
 # nvmlComputeMode_t
 _COMPUTE_MODES = {0: "default", 1: "exclusive thread", 2: "prohibited", 3: "exclusive process"}
 
-STATIC: tuple[Ask, ...] = (
+IDENTITY: tuple[Ask, ...] = (
     Ask(("name",), lambda nvml, gpu: (nvml.name(gpu),)),
     Ask(("pci_bus_id",), lambda nvml, gpu: (nvml.pci_bus_id(gpu),)),
     Ask(("virtualization",), _virtualization),
     Ask(("mig_enabled",), lambda nvml, gpu: (flag(nvml.mig(gpu)),)),
+)
+"""Before anything else. The mode of virtualisation explains what the later ones can't say."""
+
+STATIC: tuple[Ask, ...] = (
     Ask(("architecture",), _architecture),
     Ask(("memory_bus_bits",), _bus_bits),
     Ask(("sm_clock_max_mhz",), _max_clock("sm")),
@@ -181,7 +185,7 @@ STATIC: tuple[Ask, ...] = (
     Ask(("temperature_slowdown_c",), _slowdown),
     Ask(("pcie_gen_device_max",), _gen(lambda nvml, gpu: nvml.pcie_gen_device_max(gpu))),
 )
-"""Once a session. The mode of virtualisation comes early: it explains what the later ones can't say."""
+"""Once a session."""
 
 MEMORY = Ask(("memory_total_bytes", "memory_used_bytes", "memory_free_bytes", "memory_reserved_bytes"), _memory)
 

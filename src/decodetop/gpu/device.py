@@ -10,6 +10,7 @@ from decodetop.core.clock import SECOND_NS, Clock
 from decodetop.gpu.asks import (
     CORE,
     ENERGY,
+    IDENTITY,
     MEMORY,
     MIG,
     NO_MEMORY,
@@ -34,6 +35,10 @@ SLOW_NS = 10 * SECOND_NS
 RARE_NS = 60 * SECOND_NS
 ENERGY_NS = 5 * SECOND_NS
 RETRY_NS = 5 * SECOND_NS
+BUDGET_NS = SECOND_NS
+"""Of one GPU a round. What a slow driver leaves no time for is asked first in the next round."""
+GPM_TURN = 8
+"""Rounds it may miss when time is short: its two calls and more would leave none for the other figures."""
 
 _PCI_BUSES = (1, 2)
 _UNSAID = "the kernel does not say"
@@ -57,12 +62,14 @@ class Device:
         first_gpm: threading.Lock,
         quiet: Callable[[], bool],
         driver: str | None = None,
+        budget_ns: int = BUDGET_NS,
     ) -> None:
         """`driver`: its version, which decides what some field ids mean."""
         self.index = index
         self.uuid: str | None = None
         self.handle: Handle | None = None
         self.asking = "its handle"
+        self.asked_ns = clock.now_ns()
         self._nvml = nvml
         self._clock = clock
         self._machine = machine
@@ -85,6 +92,11 @@ class Device:
         self._listed_ns: int | None = None
         self._listed_at: int | None = None
         self._bus_type: int | None = None
+        self._placed: str | None = None
+        self._budget_ns = budget_ns
+        self._until_ns = 0
+        self._put_off: list[Ask] = []
+        self._gpm_missed = index % GPM_TURN
 
     def read(self) -> Gpu:
         """All that is due. Raises NvmlError when the GPU, or the session, can't be used."""
@@ -111,9 +123,12 @@ class Device:
         self.handle = None
 
     def _read(self, now_ns: int) -> Gpu:
+        self._until_ns = now_ns + self._budget_ns
         if self.handle is None:
             self._open()
-        self._ask_all(CORE, now_ns)
+        late, self._put_off = self._put_off, []
+        self._ask_all(late, now_ns)
+        self._ask_all([ask for ask in CORE if ask not in late] if late else CORE, now_ns)
         self._check_alive()
         if self._quiet() or now_ns >= self._energy_due_ns:
             self._ask_all((ENERGY, self._limited), now_ns)
@@ -121,13 +136,15 @@ class Device:
         first = self._slow_due_ns == 0
         quiet = self._quiet() and not first
         if not quiet and now_ns >= self._slow_due_ns:
-            unanswered = [ask for ask in STATIC if any(field not in self._values for field in ask.fields)]
+            unanswered = [ask for ask in (*IDENTITY, *STATIC) if any(field not in self._values for field in ask.fields)]
             rare = RARE if now_ns >= self._rare_due_ns else ()
             self._rare_due_ns = now_ns + RARE_NS if rare else self._rare_due_ns
             self._ask_all((*unanswered, *SLOW, *rare, self._fields), now_ns)
             self._ask_mig(now_ns)
             # GPUs take turns, so that rounds cost about the same
             self._slow_due_ns = now_ns + (SLOW_NS - SECOND_NS * (self.index % 10) if first else SLOW_NS)
+        if self._values.get("pci_bus_id") != self._placed:
+            self._place()
         self._read_gpm(now_ns)
         if not quiet:
             self._read_processes(now_ns)
@@ -135,17 +152,26 @@ class Device:
         return self._gpu()
 
     def _open(self) -> None:
-        self.asking = "its handle"
+        self._begin("its handle")
         handle = self._nvml.handle(self.index)
         self.uuid = self._try(lambda: self._nvml.uuid(handle))
         self._bus_type = self._try(lambda: self._nvml.bus_type(handle))
         self.handle = handle
         self._values["uuid"] = self.uuid
-        self._ask_all(STATIC, self._clock.now_ns())
-        self._gpm = Gpm(self._nvml, handle, self._first_gpm)
+        self._ask_all(IDENTITY, self._clock.now_ns())
+        self._gpm = Gpm(self._nvml, handle, self._first_gpm, lambda: self._begin("GPM"))
         self._place()
 
+    def _begin(self, what: str) -> None:
+        """A call begins: a GPU hangs by the age of its present call, not by that of its round."""
+        self.asking, self.asked_ns = what, self._clock.now_ns()
+
+    @property
+    def _out_of_time(self) -> bool:
+        return self._clock.now_ns() >= self._until_ns
+
     def _try(self, ask: Callable[[], Any]) -> Any:
+        self._begin("what it is")
         try:
             return ask()
         except NvmlError as error:
@@ -154,7 +180,9 @@ class Device:
 
     def _place(self) -> None:
         """What the kernel says of where it sits."""
-        bus_id = self._values.get("pci_bus_id")
+        bus_id = self._placed = self._values.get("pci_bus_id")
+        if bus_id is None and "pci_bus_id" not in self._reasons:
+            return  # not asked yet
         node = None if bus_id is None else self._machine.numa_node(bus_id)
         self._keep("numa_node", Unknown(_UNSAID) if node is None else node)
         slot = (None, None) if bus_id is None else self._machine.slot(bus_id)
@@ -177,7 +205,11 @@ class Device:
     def _ask(self, ask: Ask, now_ns: int) -> None:
         if ask in self._refused or now_ns < self._later.get(ask, (0,))[0]:
             return
-        self.asking = ask.fields[0]
+        if self._out_of_time:
+            if ask not in self._put_off:
+                self._put_off.append(ask)
+            return
+        self._begin(ask.fields[0])
         answers: Sequence[object]
         try:
             answers = ask.read(self._nvml, self.handle)
@@ -196,7 +228,8 @@ class Device:
         if self._values.get("mig_enabled"):
             self._ask(MIG, now_ns)
         else:
-            self._keep("mig_instances", Unknown("MIG is off" if "mig_enabled" in self._values else "no MIG here"))
+            unknown = "no MIG here" if "mig_enabled" in self._reasons else "not asked yet"
+            self._keep("mig_instances", Unknown("MIG is off" if "mig_enabled" in self._values else unknown))
 
     def _keep(self, field: str, answer: object) -> None:
         if isinstance(answer, NvmlError):
@@ -230,7 +263,10 @@ class Device:
 
     def _read_gpm(self, now_ns: int) -> None:
         assert self._gpm is not None
-        self.asking = "GPM"
+        if self._out_of_time and self._gpm_missed < GPM_TURN:
+            self._gpm_missed += 1
+            return
+        self._gpm_missed = 0
         for field, answer in self._gpm.read(now_ns).items():
             self._keep(field, answer)
         self._values["pcie_traffic"] = "gpm" if "pcie_rx_bytes_s" in self._values else None

@@ -6,6 +6,7 @@ A separate subsystem from the profiler's counters (NVIDIA, DCGM issue 62), so to
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 from decodetop.core.clock import SECOND_NS
@@ -45,8 +46,10 @@ class Gpm:
     `first` is shared by all GPUs: concurrent first samples crash the library, so only one thread takes one at a time.
     """
 
-    def __init__(self, nvml: Library, gpu: Handle, first: threading.Lock) -> None:
-        self._nvml = nvml
+    def __init__(self, nvml: Library, gpu: Handle, first: threading.Lock, begin: Callable[[], None]) -> None:
+        """`begin` is told of each call."""
+        self._library = nvml
+        self._told = begin
         self._gpu = gpu
         self._first = first
         self._samples: list[Handle] = []
@@ -75,6 +78,12 @@ class Gpm:
     def refused(self) -> bool:
         """This GPU has no GPM."""
         return self._refused is not None
+
+    @property
+    def _nvml(self) -> Library:
+        """For one call."""
+        self._told()
+        return self._library
 
     def close(self) -> None:
         """Free the samples while the session still lives."""

@@ -25,7 +25,7 @@ from decodetop.gpu.since import Since
 from decodetop.gpu.traffic import Traffic
 
 CALL_DEADLINE_S = 2.0
-"""One GPU's figures take about 4 ms on an H200; nvidia-smi beside us can hold the driver for half a second."""
+"""Of one call. All figures of a GPU take about 4 ms on an H200; nvidia-smi beside us can hold the driver for 0.5 s."""
 
 OPEN_DEADLINE_S = 5.0
 _REOPEN_S = (10.0, 20.0, 40.0, 60.0)
@@ -60,7 +60,7 @@ class GpuProbe:
         self._machine = machine or Machine()
         self._names = names or ProcessNames()
         self._quiet = quiet
-        self._rounds: Rounds[_Job, _Outcome] = Rounds(clock, "decodetop-nvml", CALL_DEADLINE_S)
+        self._rounds: Rounds[_Job, _Outcome] = Rounds(clock, "decodetop-nvml", CALL_DEADLINE_S, _asked_ns)
         self._session: Session | None = None
         self._opening: asyncio.Future[Session] | None = None
         self._rows = Rows()
@@ -188,3 +188,7 @@ def _names(devices: Sequence[Device]) -> list[str | None]:
     """The UUID of each where it has one that no other has: only then it tells who is who from session to session."""
     uuids = Counter(device.uuid for device in devices)
     return [device.uuid if device.uuid and uuids[device.uuid] == 1 else None for device in devices]
+
+
+def _asked_ns(job: _Job) -> int:
+    return job.asked_ns if isinstance(job, Device) else 0

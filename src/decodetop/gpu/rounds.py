@@ -19,10 +19,11 @@ R = TypeVar("R")
 class _Batch(Generic[K, T]):
     """Shared by the thread that works and the loop that waits."""
 
-    def __init__(self, jobs: Mapping[K, Callable[[], T]], clock: Clock) -> None:
+    def __init__(self, jobs: Mapping[K, Callable[[], T]], clock: Clock, began_ns: Callable[[K], int]) -> None:
         self.results: dict[K, T | NvmlError] = {}
         self._jobs = dict(jobs)
         self._clock = clock
+        self._began_ns = began_ns
         self._lock = threading.Lock()
         self._abandoned = False
         self._at: K | None = None
@@ -45,13 +46,15 @@ class _Batch(Generic[K, T]):
                 self._at = None
 
     def give_up(self, deadline_ns: int) -> tuple[K | None, int]:
-        """(the job that took longer than `deadline_ns`, since when), and no job begins after; or (None, ns left)."""
+        """(the job whose present call took longer than `deadline_ns`, since when), and no job begins after; or (None,
+        ns left)."""
         with self._lock:
-            left_ns = deadline_ns - (self._clock.now_ns() - self._since_ns)
+            since_ns = self._since_ns if self._at is None else max(self._since_ns, self._began_ns(self._at))
+            left_ns = deadline_ns - (self._clock.now_ns() - since_ns)
             if left_ns > 0 or self._at is None:
                 return None, max(left_ns, SECOND_NS // 100)
             self._abandoned = True
-            return self._at, self._since_ns
+            return self._at, since_ns
 
     def rest(self, stuck: K) -> dict[K, Callable[[], T]]:
         return {key: job for key, job in self._jobs.items() if key not in self.results and key != stuck}
@@ -60,8 +63,10 @@ class _Batch(Generic[K, T]):
 class Rounds(Generic[K, T]):
     """`stuck[key]` = since when (session ns) that job has not returned; it is not begun again before it does."""
 
-    def __init__(self, clock: Clock, name: str, deadline_s: float) -> None:
+    def __init__(self, clock: Clock, name: str, deadline_s: float, began_ns: Callable[[K], int] = lambda _: 0) -> None:
+        """`began_ns`: when that job's present call began, for one that makes many; else it is as old as its job."""
         self.stuck: dict[K, int] = {}
+        self._began_ns = began_ns
         self._clock = clock
         self._name = name
         self._deadline_ns = int(deadline_s * SECOND_NS)
@@ -93,7 +98,7 @@ class Rounds(Generic[K, T]):
         self._threads.clear()
 
     async def _drive(self, jobs: Mapping[K, Callable[[], T]]) -> dict[K, T | NvmlError]:
-        batch = _Batch(jobs, self._clock)
+        batch = _Batch(jobs, self._clock, self._began_ns)
         task = self.call(batch.run)
         wait_ns = self._deadline_ns
         while True:

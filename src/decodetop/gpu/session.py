@@ -10,7 +10,7 @@ from typing import Any
 
 from decodetop.core.clock import SECOND_NS, Clock
 from decodetop.gpu.codes import GONE, SESSION, NvmlError, words
-from decodetop.gpu.device import Device
+from decodetop.gpu.device import BUDGET_NS, Device
 from decodetop.gpu.library import Library
 from decodetop.gpu.machine import Machine
 from decodetop.gpu.processes import ProcessNames
@@ -18,6 +18,8 @@ from decodetop.gpu.reading import Link
 
 _COUNT_NS = 10 * SECOND_NS
 _XIDS_A_ROUND = 16
+_ROUND_NS = 4 * SECOND_NS
+"""All GPUs together may take so long."""
 # nvmlGpuTopologyLevel_t
 _PATHS: dict[int, Any] = {
     0: "same_board",
@@ -69,8 +71,9 @@ class Session:
             self._shutdown()
             raise machine.no_gpus(self.versions.driver)
         first_gpm = threading.Lock()
+        share_ns = min(BUDGET_NS, _ROUND_NS // self._count)
         self.devices = [
-            Device(nvml, index, clock, machine, names, first_gpm, quiet, self.versions.driver)
+            Device(nvml, index, clock, machine, names, first_gpm, quiet, self.versions.driver, share_ns)
             for index in range(self._count)
         ]
         self._count_due_ns = clock.now_ns() + _COUNT_NS

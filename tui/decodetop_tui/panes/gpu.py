@@ -25,6 +25,8 @@ FILTER: Filter | None = None
 _WITH_HISTORY = ("load", "history")
 """The views whose figures the past of the GPU under the cursor belongs to."""
 
+SLOW_ROUND_MS = 1500.0
+"""NVML takes a thousandth of it; then the figures of a row are of several rounds."""
 FEW = 4
 """Up to so many GPUs get a history line of their own."""
 HISTORY_CELLS = 30
@@ -151,7 +153,9 @@ def _note(reading: GpuReading, chosen: Gpu, view: View) -> list[str]:
         names[name] = names.get(name, 0) + 1
     found = ", ".join(f"{count}x {name}" for name, count in names.items())
     why = _why_unknown(chosen) if view.focused and not view.zoomed else ""
-    return [why, found, f"driver {reading.driver_version}" if reading.driver_version else ""]
+    slow = reading.took_ms is not None and reading.took_ms > SLOW_ROUND_MS
+    driver = f"the driver is slow: {(reading.took_ms or 0) / 1e3:.0f} s a round" if slow else ""
+    return [why, driver, found, f"driver {reading.driver_version}" if reading.driver_version else ""]
 
 
 def _why_unknown(gpu: Gpu) -> str:
