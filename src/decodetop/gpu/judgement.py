@@ -162,6 +162,23 @@ def alarms(gpu: Gpu) -> list[str]:
     return found + [sentence for _, sentence in complaints(gpu)]
 
 
+def alarm_words(gpu: Gpu) -> list[str]:
+    """`alarms` in a word or two each, for a narrow column."""
+    found = [limit.word for limit in limits(gpu) if limit.severity == "alarm"]
+    if pcie_severity(gpu) == "suspect":
+        found.append("PCIe slow")
+    return found + [_SHORT.get(key, key.replace("xid-", "Xid ")) for key, _ in complaints(gpu)]
+
+
+_SHORT = {
+    "ecc": "ECC errors",
+    "row-remap": "row remap",
+    "page-retirement": "page retired",
+    "recovery": "to recover",
+    "nvlink": "NVLink down",
+}
+
+
 def complaints(gpu: Gpu) -> Iterator[tuple[str, str]]:
     """(key, sentence) of what the driver says of the card itself; the key stays the same while it stands."""
     if gpu.ecc_uncorrected:

@@ -11,6 +11,7 @@ from decodetop.core.words import UNKNOWN, duration, gib, number, number_plain, p
 from decodetop.gpu.judgement import (
     Limit,
     Severity,
+    alarm_words,
     alarms,
     busy,
     dram_gb_s,
@@ -28,6 +29,7 @@ from decodetop.gpu.reading import Gpu, GpuProcess, GpuReading, MigInstance
 __all__ = [
     "Limit",
     "Severity",
+    "alarm_words",
     "alarms",
     "busy",
     "clocks",
@@ -52,6 +54,7 @@ __all__ = [
     "short_name",
     "sm_clock",
     "state",
+    "was_read",
 ]
 
 _PATHS = {
@@ -111,6 +114,11 @@ def state(gpu: Gpu, now_ns: int | None = None) -> str | None:
     if now_ns is not None and gpu.state_since_ns is not None:
         age = f" for {duration(max(0, now_ns - gpu.state_since_ns) / 1e9)}"
     return f"{word}{age}: {gpu.state_message or 'no reason given'}"
+
+
+def was_read(gpu: Gpu) -> bool:
+    """It gave figures once, which stay when it is no longer ok."""
+    return gpu.memory_total_bytes is not None or gpu.sm_clock_mhz is not None or gpu.name is not None
 
 
 def mig(one: MigInstance) -> str:
@@ -224,7 +232,7 @@ def _details(gpu: Gpu, now_ns: int | None) -> Iterator[tuple[str, str]]:
     words = state(gpu, now_ns)
     if words:
         yield "state", words
-    if words and gpu.memory_total_bytes is None:
+    if words and not was_read(gpu):
         return
     parts = [f"{gib(gpu.memory_used_bytes)} used", f"{gib(gpu.memory_reserved_bytes)} reserved"]
     parts += [f"{gib(gpu.memory_free_bytes)} free", f"{gib(gpu.memory_total_bytes)} total"]

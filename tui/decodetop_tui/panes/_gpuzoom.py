@@ -24,6 +24,10 @@ def details(page: Page, state: State, reading: GpuReading, gpu: Gpu, *, history:
     name = f"  {gpu.name}" if gpu.name else ""
     page.heading(f"gpu {gpu.index}", Span(name), Span(f"  {gpu.pci_bus_id or ''}  {gpu.uuid or ''}", "dim"))
     wrong = text.state(gpu, state.now_ns)
+    if wrong is not None and not text.was_read(gpu):
+        page.add(INDENT, Span(wrong, "bad"), Span("; it was never read", "dim"))
+        _links(page, reading)
+        return
     if wrong is not None:
         page.add(INDENT, Span(wrong, "bad"), Span("; figures are the last good ones", "dim"))
     for alarm in text.alarms(gpu):
@@ -37,12 +41,17 @@ def details(page: Page, state: State, reading: GpuReading, gpu: Gpu, *, history:
         if note is not None:
             page.add(INDENT, Span(note, "dim"))
     _processes(page, gpu)
-    words_of_links = text.link_words(reading)
-    if words_of_links:
-        page.heading("links")
-        page.extend([[INDENT, Span(line)] for line in words_of_links])
+    _links(page, reading)
     page.blank()
     page.extend(reasons(gpu, page.width))
+
+
+def _links(page: Page, reading: GpuReading) -> None:
+    """Which GPUs reach each other how."""
+    said = text.link_words(reading)
+    if said:
+        page.heading("links")
+        page.extend([[INDENT, Span(line)] for line in said])
 
 
 def reasons(gpu: Gpu, width: int) -> list[list[Span]]:
@@ -128,10 +137,11 @@ def _kv(state: State, reading: GpuReading, gpu: Gpu) -> list[Span]:
     label = Span("free for KV  ", "dim")
     beside = Span(f"{words.gib(room.beside_bytes)} GiB")
     if not holds:
+        whose = "no server was found" if server is None else "not this server's"
         return [
             label,
             beside,
-            Span(f"  all but {100 * MEMORY_FREE_SHARE:.0f} % of the memory; not this server's", "dim"),
+            Span(f"  all but {100 * MEMORY_FREE_SHARE:.0f} % of the memory; {whose}", "dim"),
         ]
     size = "" if room.pool_bytes is None else f"{words.gib(room.pool_bytes)} GiB, "
     pool = Span(f"{size}{words.compact(room.pool_tokens)} tokens")

@@ -129,9 +129,9 @@ def _quantiles(name: str, latency: Latency | None) -> list[Pair]:
 
 
 def _bound(label: str, bound_ms: float | None) -> Pair:
-    """The histogram's bucket may have no bound that says anything."""
+    """In the first bucket nothing tells how low it is, in the open one how high."""
     if bound_ms is None:
-        return pair(label, words.UNKNOWN, "no bound", 7)
+        return pair(label, words.UNKNOWN, "not told", 7)
     return pair(label, words.significant(bound_ms), "ms", 7)
 
 

@@ -128,7 +128,7 @@ def draw(state: State, view: View) -> Picture:
         return page.picture(note_of(state, "gpu", view.width, paced=True))
     page.dim = state.lane("gpu").failure is not None
     head = _rows(page, state, reading, view)
-    chosen = next((gpu for gpu in reading.gpus if view.cursor == f"gpu:{gpu.index}"), reading.gpus[0])
+    chosen = next((gpu for gpu, key in _keyed(reading) if view.cursor == key), reading.gpus[0])
     if view.zoomed:
         history = MODES[view.mode % len(MODES)] in _WITH_HISTORY
         _gpuzoom.details(page, state, reading, chosen, history=history)
@@ -179,12 +179,21 @@ def _rows(page: Page, state: State, reading: GpuReading, view: View) -> int:
     below = mode == "load" and "past" not in table and count <= FEW and (view.zoomed or room >= headed + 2 * count)
     server = state.last("server", ServerReading)
     own = gpus_of(server.current_server if server is not None else None, reading)
-    for gpu in reading.gpus:
+    for gpu, key in _keyed(reading):
         foreign = own is not None and bool(own) and gpu not in own
-        page.add(*_row(table, state, gpu, foreign), row=f"gpu:{gpu.index}")
+        page.add(*_row(table, state, gpu, foreign), row=key)
         if below and gpu.state == "ok":
-            page.add(*_past_line(state, gpu, view.width), row=f"gpu:{gpu.index}")
+            page.add(*_past_line(state, gpu, view.width), row=key)
     return head
+
+
+def _keyed(reading: GpuReading) -> list[tuple[Gpu, str]]:
+    """Each GPU with the name of its row: one that is no longer listed keeps an index that another may have now."""
+    keyed: dict[str, Gpu] = {}
+    for at, gpu in enumerate(reading.gpus):
+        plain = f"gpu:{gpu.index}"
+        keyed[f"{plain}:{at}" if plain in keyed else plain] = gpu
+    return [(gpu, key) for key, gpu in keyed.items()]
 
 
 def _row(table: Table, state: State, gpu: Gpu, foreign: bool) -> list[Span]:
@@ -210,7 +219,8 @@ def _limits(gpu: Gpu, foreign: bool, room: int) -> Span:
     worst = found[0].severity if found else "quiet"
     said = ", ".join(limit.word for limit in found) or text.limits_text(gpu)
     if alarms and worst != "alarm":
-        return Span("; ".join(alarms), "bad")
+        sentence = "; ".join(alarms)
+        return Span(sentence if len(sentence) <= room else ", ".join(text.alarm_words(gpu)), "bad")
     if foreign:
         word = "(not this server's)" if worst == "quiet" else f"{said} (not this server's)"
         return Span(word if len(word) <= room else "not serving", "dim")
