@@ -7,7 +7,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -17,6 +16,7 @@ from decodetop.bench.reading import Run
 from decodetop.bench.store import APPLICATION_ID, FILE, RunStore
 from decodetop.errors import DataError
 from support import states
+from support.rights import without_rights
 
 
 def run(tok_s: float = 50.0) -> Run:
@@ -162,26 +162,6 @@ def test_a_page_that_breaks_while_it_is_open(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=FILE):
         store.get(7)
     store.close()
-
-
-def without_rights(work: Callable[[], str]) -> str:
-    """What `work` returns in a process that may write only what anyone may (root may write everything)."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            if os.getuid() == 0:
-                os.setuid(65534)
-            said = work()
-        except BaseException as error:  # noqa: BLE001  told to the parent
-            said = repr(error)
-        os.write(write, said.encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        said = pipe.read()
-    os.waitpid(pid, 0)
-    return said
 
 
 @pytest.mark.parametrize("log_left", [False, True])

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from decodetop.core.regular import named_path
+from decodetop.core.regular import is_file, named_path
 from decodetop.errors import UsageError
 
 SUFFIXES = (".json", ".json.gz")
@@ -88,10 +88,10 @@ def typed_paths(typed: str) -> tuple[str, ...]:
         return ()
     if any(mark in typed for mark in "*?["):
         try:
-            return tuple(sorted(str(one) for one in path.parent.glob(path.name) if one.is_file()))
+            return tuple(sorted(str(one) for one in path.parent.glob(path.name) if is_file(one)))
         except (ValueError, OSError):
             return ()
-    return (str(path),) if path.is_file() else ()
+    return (str(path),) if is_file(path) else ()
 
 
 def _rank(name: str) -> int:

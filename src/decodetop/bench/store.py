@@ -14,6 +14,7 @@ import msgspec
 
 from decodetop.bench.reading import Run
 from decodetop.core.decode import NotDecoded, decode
+from decodetop.core.regular import is_file
 from decodetop.errors import DataError
 
 SCHEMA = 1
@@ -72,7 +73,7 @@ class RunStore:
     def _read_only(self, error: Exception) -> None:
         """Open to be read what can't be written. Raises DataError when it can't be read either."""
         self.refused = self._refusal(error)
-        if not _unwritable(error) or not self.path.is_file():
+        if not _unwritable(error) or not is_file(self.path):
             raise self.refused from error
         self.close()
         try:

@@ -10,6 +10,7 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from decodetop.core.regular import is_file, is_folder, present
 from decodetop.errors import DataError
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
@@ -62,7 +63,7 @@ def replace(path: Path, data: bytes, still: Callable[[], bool] = lambda: True, *
     `still` is asked last, when `data` is safely on the disk: False = leave the file as it is, and say False.
     Raises DataError with the old file intact.
     """
-    if path.exists() and not path.is_file() and not path.is_dir():
+    if present(path) and not is_file(path) and not is_folder(path):
         # a rename would put a file in the place of a device or a pipe
         raise DataError(f"can't write {path}: it is a device or a pipe", "name a file; for a pipe use stdout")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -67,6 +67,30 @@ def named_path(text: str | Path, what: str) -> Path:
         raise UsageError(f"{what}: {user} is nobody's home on this box", f"write ./{user} for a file") from error
 
 
+def present(path: Path) -> bool:
+    """Whether it is there, as far as that can be told: in a folder that may not be entered nothing is."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def is_folder(path: Path) -> bool:
+    """As `present`."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def is_file(path: Path) -> bool:
+    """As `present`."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def is_root(path: Path) -> bool:
     """Whether it is the folder above all others, by whatever name."""
     whole = Path(os.path.normpath(path.absolute()))

@@ -11,6 +11,7 @@ from decodetop.bench.reading import BenchReading
 from decodetop.config import Settings, api_key, investigations_root
 from decodetop.core.clock import Clock
 from decodetop.core.engine import Engine, Probe, Service
+from decodetop.core.regular import present
 from decodetop.core.sample import Header
 from decodetop.core.state import State
 from decodetop.flows.bench import BenchService
@@ -132,7 +133,7 @@ def watched(state: State) -> tuple[WatchedProcess, ...]:
 
 def disks(folder: Path) -> tuple[tuple[str, Path], ...]:
     """Where space matters: the investigation, and the folder engines write their traces to by default."""
-    existing = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
+    existing = next((path for path in (folder, *folder.parents) if present(path)), Path("/"))
     return (("investigation", existing), ("traces", Path(tempfile.gettempdir())))
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from decodetop.core.clock import SECOND_NS, Clock, Late, within
+from decodetop.core.regular import present
 from decodetop.core.thread import CallThread
 from decodetop.host.cpu import CoreTimes, core_times, usage
 from decodetop.host.machine import Machine
@@ -148,7 +149,7 @@ class _Unknown(NamedTuple):
 def _space(role: str, path: Path) -> Disk | tuple[str, str]:
     """Of the nearest folder that exists: traces may go to one that is not made yet."""
     place = path
-    while not place.exists() and place != place.parent:
+    while not present(place) and place != place.parent:
         place = place.parent
     try:
         usage_of = psutil.disk_usage(str(place))

@@ -17,6 +17,7 @@ from typing import Any
 
 from decodetop.core.atomic import locked, real_path, sync_folder, write_error
 from decodetop.core.decode import decode_lax
+from decodetop.core.regular import present
 from decodetop.core.stamp import stamp_of, wall_ns_of
 from decodetop.errors import DataError
 from decodetop.log.reading import Entry
@@ -83,7 +84,7 @@ class LogStore:
             seen |= {entry.key} if entry.key else set()
 
     def _write(self, target: Path, data: bytes) -> None:
-        new = not target.exists()
+        new = not present(target)
         try:
             handle = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:

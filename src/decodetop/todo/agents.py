@@ -18,7 +18,7 @@ import msgspec
 
 from decodetop.core.decode import NotDecoded, decode_lax
 from decodetop.core.encode import encodable
-from decodetop.core.regular import open_regular, read_regular
+from decodetop.core.regular import open_regular, present, read_regular
 from decodetop.errors import DataError
 from decodetop.todo.document import Document, unnamed_document
 from decodetop.todo.formats import parse
@@ -68,14 +68,6 @@ def known_places(home: Path, environ: Mapping[str, str]) -> tuple[Place, ...]:
     if not present(database):  # once there is a database, the files beside it are stale
         places.append(Place(path=data / "storage" / "todo", read=lambda folder: json_files(folder, "opencode")))
     return tuple(places)
-
-
-def present(path: Path) -> bool:
-    """Whether it is there, as far as that can be told: in a folder that may not be entered nothing is."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
 
 
 def named_place(path: Path) -> Place:

@@ -11,8 +11,9 @@ import msgspec
 
 from decodetop.core.clock import SECOND_NS, Clock
 from decodetop.core.regular import home as own_home
+from decodetop.core.regular import present
 from decodetop.core.thread import CallThread
-from decodetop.todo.agents import Place, known_places, named_place, present
+from decodetop.todo.agents import Place, known_places, named_place
 from decodetop.todo.document import fold_content
 from decodetop.todo.reading import FollowedPlan, FollowedTodo, FollowReading
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from watchfiles import awatch
 
+from decodetop.core.regular import is_folder
+
 DEBOUNCE_MS = 100
 STEP_MS = 300
 """Also how long the watcher needs to notice that it is cancelled. It wakes so often: ten times a second were 5 % of
@@ -18,7 +20,7 @@ async def watch_folder(folder: Path, names: frozenset[str]) -> AsyncIterator[Non
 
     Ends if the folder can't be watched (it is not there, or the system has no watches left): the caller polls anyway.
     """
-    if not folder.is_dir():
+    if not is_folder(folder):
         return
     try:
         async for _ in awatch(
