@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from decodetop.server.engines import sglang, vllm
+from decodetop.server.engines import sglang, sglang_settings, vllm
 from decodetop.server.engines.adapter import Facts
 from decodetop.server.engines.llamacpp import WANTED as LLAMACPP_WANTED
 from decodetop.server.engines.llamacpp import LlamaCpp
@@ -36,7 +36,7 @@ INFO_FIELDS = (
 
 
 def found(**info: Any) -> Facts:
-    return sglang.facts_of({"version": "0.5.12", "disable_cuda_graph": False, **info})
+    return sglang_settings.facts_of({"version": "0.5.12", "disable_cuda_graph": False, **info})
 
 
 def test_graph_settings_of_older_sglang() -> None:
@@ -70,7 +70,7 @@ def test_the_launch_command_stands_in_for_the_command_line() -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.dictionaries(st.sampled_from(INFO_FIELDS.split()), JSON))
 def test_no_server_info_breaks_the_adapter(info: dict[str, Any]) -> None:
-    facts = sglang.facts_of(info)
+    facts = sglang_settings.facts_of(info)
     assert facts.cuda_graph in (True, False, None)
 
 
@@ -343,6 +343,6 @@ def test_a_command_line_tells_what_a_locked_server_does_not() -> None:
     flags = requested_flags(
         "sglang", ["python3", "-m", "sglang.launch_server", "--model-path", "/m", "--tp", "2", "--disable-cuda-graph"]
     )
-    told = sglang.asked(flags)
+    told = sglang_settings.asked(flags)
     assert (told.model, told.tp, told.cuda_graph) == ("/m", 2, False)
-    assert sglang.asked({}).cuda_graph is None, "not asked for: resolved to anything"
+    assert sglang_settings.asked({}).cuda_graph is None, "not asked for: resolved to anything"

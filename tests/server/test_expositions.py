@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from decodetop.core.clock import SECOND_NS
-from decodetop.server.engines import sglang, vllm
+from decodetop.server.engines import sglang, sglang_settings, vllm
 from decodetop.server.engines.adapter import Facts, Look
 from decodetop.server.engines.lmdeploy import WANTED as LMDEPLOY
 from decodetop.server.engines.sglang_loads import look_at_loads
@@ -298,11 +298,13 @@ async def test_tensorrt_llm_with_its_prometheus_metrics(make_probe: Make) -> Non
     ],
 )
 def test_server_info_of_many_shapes(info: dict[str, Any]) -> None:
-    facts = sglang.facts_of(info)
+    facts = sglang_settings.facts_of(info)
     assert (facts.tp, facts.kv_capacity_tokens) == (2, 7)
 
 
 def test_the_kv_pool_in_bytes() -> None:
-    facts = sglang.facts_of({"internal_states": [{"memory_usage": {"kvcache": 82.06, "token_capacity": 597532}}]})
+    facts = sglang_settings.facts_of(
+        {"internal_states": [{"memory_usage": {"kvcache": 82.06, "token_capacity": 597532}}]}
+    )
     assert facts.kv_pool_bytes == int(82.06 * 2**30)
-    assert sglang.facts_of({"internal_states": [{"memory_usage": {"kvcache": "x"}}]}).kv_pool_bytes is None
+    assert sglang_settings.facts_of({"internal_states": [{"memory_usage": {"kvcache": "x"}}]}).kv_pool_bytes is None

@@ -18,7 +18,7 @@ from decodetop.errors import DecodetopError
 from decodetop.floor.hardware import load, named
 from decodetop.flows.bench import Outcome
 from decodetop.flows.diagnose import DiagnoseService
-from decodetop.flows.diagnose_course import Request
+from decodetop.flows.diagnose_ask import Request
 from decodetop.server.reading import Flag, Server, ServerReading
 from decodetop.steps.analyse import analyse
 from decodetop.steps.reading import Capture

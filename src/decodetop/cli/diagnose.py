@@ -31,7 +31,8 @@ from decodetop.flows.bench import BenchService
 from decodetop.flows.capture import CaptureService
 from decodetop.flows.capture_headless import Driver, drive
 from decodetop.flows.diagnose import DiagnoseService
-from decodetop.flows.diagnose_course import Request, stored_run
+from decodetop.flows.diagnose_ask import Request
+from decodetop.flows.diagnose_kept import stored_run
 from decodetop.flows.evidence import Linker
 from decodetop.flows.floor import Seen
 from decodetop.flows.live import bench_is_running

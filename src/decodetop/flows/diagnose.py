@@ -23,7 +23,9 @@ from decodetop.floor.hardware import Card
 from decodetop.floor.reading import FloorReading
 from decodetop.flows.bench import BenchService
 from decodetop.flows.capture import CaptureService
-from decodetop.flows.diagnose_course import Course, Request, with_stage
+from decodetop.flows.diagnose_ask import Request
+from decodetop.flows.diagnose_course import Course
+from decodetop.flows.diagnose_kept import with_stage
 from decodetop.flows.judging import card_of
 from decodetop.gpu.reading import GpuReading
 from decodetop.server.reading import Server

@@ -6,18 +6,14 @@ Every stage's end is stored; what was stopped or broke goes on where it stood, a
 from __future__ import annotations
 
 import asyncio
-import zlib
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
-from decodetop.bench.plan import Overrides, choose, plans_of
-from decodetop.bench.reading import Preset, Run
-from decodetop.bench.store import RunStore
+from decodetop.bench.plan import choose, plans_of
+from decodetop.bench.reading import Run
 from decodetop.core.clock import SECOND_NS
 from decodetop.core.engine import Context
 from decodetop.diagnosis.reading import OVER, Diagnosis, Stage, StageName, StageStatus, Subject
@@ -26,18 +22,18 @@ from decodetop.errors import DataError, DecodetopError, RequestError, UsageError
 from decodetop.floor import hardware
 from decodetop.floor.hardware import Card
 from decodetop.floor.reading import FloorReport
-from decodetop.flows.bench import BenchService, new_seed
+from decodetop.flows.bench import new_seed
 from decodetop.flows.bench_window import endpoint_for, fresh, server_at
-from decodetop.flows.capture import CaptureService
 from decodetop.flows.capture_profile import check_engine
+from decodetop.flows.diagnose_ask import FAR_HINT, FAR_STEPS, Request, Tools
+from decodetop.flows.diagnose_kept import new_diagnosis, stored_captures, stored_run, subject_of, with_stage
 from decodetop.flows.diagnose_offer import evidence_of, offer, remember
-from decodetop.flows.floor import Ask, from_server
+from decodetop.flows.floor import from_server
 from decodetop.flows.judging import batch_of, conclude, explains, measured_words, token_ms
-from decodetop.flows.standing import capture_stands, flags_of
+from decodetop.flows.standing import capture_stands
 from decodetop.gpu.reading import GpuReading
 from decodetop.server.reading import Server, ServerReading
 from decodetop.steps.reading import Capture, CaptureSteps, StepsReport
-from decodetop.steps.store import CaptureStore
 from decodetop.todo.edit import EditMade
 
 T = TypeVar("T")
@@ -46,58 +42,6 @@ PRESET = "single"
 """One stream: a step of one sequence is what the floor bounds."""
 KEPT_NS = 900 * SECOND_NS
 """A diagnosis that was judged without its capture goes on for so long; later all of it is made again."""
-
-
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be diagnosed, and what of it was had before: `run_id` or `ask.token_ms` for the load, `steps`.
-
-    `profile` False = no capture is taken. `offer` False = the checklist is left alone. `again` = nothing is kept.
-    `far_gpu` = the card of a server on another host, by its name in the table. `as_far_as` = such a server whose card
-    or model is not known here is measured all the same, and not judged.
-    """
-
-    endpoint: str | None = None
-    again: bool = False
-    ask: Ask = Ask()
-    load: Overrides = Overrides()
-    run_id: int | None = None
-    steps: StepsReport | None = None
-    steps_words: str = "the traces given"
-    profile: bool = True
-    offer: bool = True
-    far_gpu: str | None = None
-    as_far_as: bool = False
-
-
-FAR_STEPS = (
-    "it runs on another host, where its trace files stay: copy them here and open them (o), or give --steps FILE to "
-    "decodetop diagnose"
-)
-FAR_HINT = "decodetop diagnose --endpoint URL --gpu NAME --model PATH judges it"
-
-
-class Tools(Protocol):
-    """What a course works with; `show` and `keep` tell how far it is, `keep` also stores it."""
-
-    @property
-    def folder(self) -> Path: ...
-
-    @property
-    def presets(self) -> Sequence[Preset]: ...
-
-    @property
-    def bench(self) -> BenchService: ...
-
-    @property
-    def capture(self) -> CaptureService: ...
-
-    def card(self, server: Server | None, gpus: GpuReading | None, problem: str | None) -> Card: ...
-
-    async def call(self, work: Callable[[], T]) -> T: ...
-
-    def show(self, now: Diagnosis) -> None: ...
-
-    async def keep(self, now: Diagnosis) -> None: ...
 
 
 class Course:
@@ -257,7 +201,7 @@ class Course:
         request = self._request
         if request.steps is not None:
             return self._fit(request.steps, request.steps_words), None
-        captures = await self._tools.call(partial(_stored_captures, self._folder))
+        captures = await self._tools.call(partial(stored_captures, self._folder))
         if self._over("steps") and self._now.capture_id is not None:
             kept = next((one for one in captures if one.id == self._now.capture_id), None)
             if kept is not None:
@@ -351,40 +295,3 @@ class Course:
 
 def _is_far(server: Server | None) -> bool:
     return server is not None and not server.local
-
-
-def new_diagnosis(wall_ns: int, subject: Subject | None) -> Diagnosis:
-    stamp = datetime.fromtimestamp(wall_ns // SECOND_NS, UTC).strftime("%Y%m%d-%H%M%S")
-    return Diagnosis(id=f"diagnosis-{stamp}", made_wall_ns=wall_ns, subject=subject)
-
-
-def with_stage(diagnosis: Diagnosis, stage: Stage) -> Diagnosis:
-    stages = tuple(stage if one.name == stage.name else one for one in diagnosis.stages)
-    return msgspec.structs.replace(diagnosis, stages=stages)
-
-
-def subject_of(server: Server) -> Subject:
-    """The same settings of the same thing: what only differs from start to start is left out."""
-    kept = " ".join(f"{name}={value}" for name, value in sorted(flags_of(server).items()))
-    return Subject(
-        endpoint=server.endpoint,
-        engine=server.engine,
-        version=server.version,
-        model=server.model,
-        settings=f"{zlib.crc32(kept.encode()):08x}",
-    )
-
-
-def stored_run(folder: Path, id: int) -> Run:
-    """Raises DataError."""
-    store = RunStore(folder)
-    try:
-        return store.get(id)
-    finally:
-        store.close()
-
-
-def _stored_captures(folder: Path) -> tuple[Capture, ...]:
-    store = CaptureStore(folder)
-    store.load()
-    return store.captures

@@ -15,7 +15,7 @@ from decodetop.core.thread import CallThread
 from decodetop.server.client import NoAnswer, SafeClient
 from decodetop.server.compose import NOT_ASKED, explained, failed, logged, placed, with_facts, with_look
 from decodetop.server.discover import Found
-from decodetop.server.engines import sglang, vllm
+from decodetop.server.engines import sglang, sglang_settings, vllm
 from decodetop.server.engines.adapter import Adapter, Facts, Look, look_by_log, unlearnt
 from decodetop.server.engines.identify import NeedsKey, adapter_of, identify
 from decodetop.server.followed import FollowedLog
@@ -37,7 +37,7 @@ LOGGED: Mapping[Engine, str] = {"sglang": sglang.NO_METRICS, "vllm": vllm.NO_STA
 UNLEARNT = unlearnt(NOT_ASKED)
 BEHIND_KEY = unlearnt("told to those with a key only")
 BY_COMMAND_LINE: dict[Engine, Callable[[Mapping[str, str]], Facts]] = {
-    "sglang": sglang.asked,
+    "sglang": sglang_settings.asked,
     "vllm": vllm.facts_of,
 }
 """What is known of a server that wants a key, when its process can be seen."""
