@@ -20,6 +20,7 @@ from decodetop.bench.request import Dialect
 from decodetop.bench.wire import Ready, Record, Result
 from decodetop.core.clock import SECOND_NS
 from decodetop.server.client import SafeClient
+from decodetop.server.fetch import Fetched
 from decodetop.server.processes import Process
 from decodetop.sim import asks, info
 from decodetop.sim.chunks import Answer, token_ids
@@ -159,7 +160,7 @@ class InferenceBox:
             self._visit.cancel()
             await asyncio.wait({self._visit})
 
-    async def fetch(self, client: SafeClient, path: str) -> tuple[int, str, bytes]:
+    async def fetch(self, client: SafeClient, path: str) -> Fetched:
         """In place of the wire below `SafeClient`."""
         answers: dict[str, Callable[[], Any]] = {
             "/v1/models": lambda: info.models(self._setup, 0),
@@ -167,10 +168,10 @@ class InferenceBox:
             "/server_info": self._about,
         }
         if path == "/metrics":
-            return 200, "text/plain", self._metrics.render(self._clock.now_ns())
+            return Fetched(code=200, content_type="text/plain", body=self._metrics.render(self._clock.now_ns()))
         if path not in answers:
-            return 404, "application/json", b'{"detail":"Not Found"}'
-        return 200, "application/json", msgspec.json.encode(answers[path]())
+            return Fetched(code=404, content_type="application/json", body=b'{"detail":"Not Found"}')
+        return Fetched(code=200, content_type="application/json", body=msgspec.json.encode(answers[path]()))
 
     def _about(self) -> dict[str, Any]:
         about = {**info.server_info(self._setup, 0.0), **self._said}

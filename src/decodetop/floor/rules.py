@@ -131,12 +131,16 @@ def attention(seen: Evidence) -> Look | None:
         return Look("attention_bound", "attention", False, ms, words)
     read = (seen.report.bytes.kv + seen.report.bytes.state) / (ms * 1e6)
     reached = read / seen.report.hardware.bandwidth_gb_s
-    because = [f"its cache is read at {read:,.0f} GB/s, {percent(100 * reached)} of the card"]
-    return Look(
-        "attention_bound", "attention", True, ms, words,
+    if reached > 1:
+        because = "it takes less than its cache needs, so the trace is of fewer sequences or a shorter context"
+        sentence = f"Attention-bound: {percent(100 * share)} of the step, of another load than the plan."
+        return Look("attention_bound", "attention", True, ms, words, sentence, (because,), "low")
+    because = f"its cache is read at {read:,.0f} GB/s, {percent(100 * reached)} of the card"
+    sentence = (
         f"Attention-bound: {percent(100 * share)} of the step; its cache is read at {percent(100 * reached)} of the "
-        "bandwidth.", because,
-    )  # fmt: skip
+        "bandwidth."
+    )
+    return Look("attention_bound", "attention", True, ms, words, sentence, (because,))
 
 
 def clocks(seen: Evidence) -> Look | None:
