@@ -130,3 +130,26 @@ def test_gone_is_said_of_named_processes_only(tmp_path: Path) -> None:
 def test_this_process_is_found_in_the_real_proc() -> None:
     (mine,) = ProcessNames().named([(os.getpid(), None)])
     assert mine.name is None or "py" in mine.name
+
+
+@pytest.mark.parametrize(
+    ("speed", "width", "slot"),
+    [
+        ("32.0 GT/s PCIe", "16", (5, 16)),
+        ("Unknown", "0", (None, None)),
+        ("1.2.3 GT/s", "\u00b2", (None, None)),
+        (".", "255", (None, None)),
+    ],
+)
+def test_a_port_may_say_anything(tmp_path: Path, speed: str, width: str, slot: tuple[int | None, int | None]) -> None:
+    card = tmp_path / "sys/devices/port/0000:01:00.0"
+    card.mkdir(parents=True)
+    (card / "numa_node").write_text("-1\n")
+    (card.parent / "max_link_speed").write_text(speed)
+    (card.parent / "max_link_width").write_text(width)
+    listed = tmp_path / "sys/bus/pci/devices"
+    listed.mkdir(parents=True)
+    (listed / "0000:01:00.0").symlink_to(card)
+    machine = Machine(tmp_path)
+    assert machine.slot("00000000:01:00.0") == slot and machine.numa_node("00000000:01:00.0") is None
+    assert machine.slot("a\0b") == (None, None) and machine.numa_node("a\0b") is None

@@ -105,6 +105,9 @@ def test_the_clock_is_asked_of_eight_cores_at_most(tmp_path: Path) -> None:
             None,
         ),
         ({}, None, None),
+        ({"cpu.max": "\u00b200 100000\n", "memory.max": "\u00b2\n", "memory.current": "-1\n"}, None, None),
+        ({"cpu.max": "0 100000\n", "memory.max": "0\n", "memory.current": "1\n"}, None, None),
+        ({"cpu.max": "5 0\n", "memory.max": "9" * 30, "memory.current": "1\n"}, None, None),
     ],
 )
 def test_limits_of_a_container(
@@ -120,3 +123,12 @@ def test_the_clock_of_a_guest_comes_from_cpuinfo(tmp_path: Path) -> None:
     put(tmp_path, "proc/cpuinfo", "processor\t: 0\ncpu MHz\t\t: 2400.5\n\nprocessor\t: 1\ncpu MHz\t\t: 2401.5\n")
     assert Machine(tmp_path).frequency_mhz(2) == 2401.0
     assert Machine(tmp_path / "none").frequency_mhz(2) is None
+
+
+def test_odd_words_of_the_kernel_are_no_numbers(tmp_path: Path) -> None:
+    put(tmp_path, "sys/devices/system/node/node0x/cpulist", "0\n")
+    put(tmp_path, "sys/devices/system/node/node1/cpulist", "\u00b2,1-4294967295,3\n")
+    put(tmp_path, "proc/cpuinfo", "cpu MHz : 2400.1.2\ncpu MHz : .\n")
+    machine = Machine(tmp_path)
+    assert (machine.node_count(), machine.node_of(3), machine.node_of(0)) == (1, 1, None)
+    assert machine.frequency_mhz(1) == pytest.approx(2400.1)

@@ -207,3 +207,41 @@ async def test_a_disk_that_refuses_says_why(monkeypatch: pytest.MonkeyPatch, tmp
     reading = await probe.read()
     assert reading.disks == () and reading.reasons[f"disks.{tmp_path}"] == "Permission denied"
     await probe.close()
+
+
+@pytest.mark.parametrize(
+    ("hidden", "unknown"),
+    [
+        ("stat", {"cpu_percent", "cpu_max_core_percent", "cpu_per_core_percent", "cpu_steal_percent", "boot_wall_ns"}),
+        ("meminfo", {"memory_used_bytes", "memory_available_bytes", "memory_total_bytes", "swap_total_bytes"}),
+        ("btime", {"boot_wall_ns"}),
+    ],
+)
+async def test_a_hidden_file_of_proc_costs_its_figures_only(
+    hidden: str, unknown: set[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The whole host was BROKEN where a sandbox shows no /proc/stat, or one without `btime`."""
+    for name in ("stat", "meminfo", "vmstat"):
+        if name != hidden:
+            text = Path("/proc", name).read_text("utf-8")
+            (tmp_path / name).write_text(text.replace("btime", "xtime") if hidden == "btime" else text, "utf-8")
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path))
+    probe = HostProbe(ManualClock())
+    reading = await probe.read()
+    assert {field for field in unknown if not reading.reasons[field].startswith("can't be read: ")} == set()
+    figures = {"memory_total_bytes", "load_1", "boot_wall_ns", "cpu_count", "swap_total_bytes"} - unknown
+    assert {field for field in figures if getattr(reading, field) is None} == set()
+    await probe.close()
+
+
+async def test_a_limit_above_what_there_is_limits_nothing(tmp_path: Path) -> None:
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "cpu.max").write_text(f"{1000 * 100000} 100000\n")
+    (group / "memory.max").write_text(f"{2**50}\n")
+    (group / "memory.current").write_text("7\n")
+    probe = HostProbe(ManualClock(), machine=Machine(tmp_path))
+    reading = await probe.read()
+    for field in ("cpu_limit_cores", "memory_limit_bytes", "memory_limit_used_bytes"):
+        assert getattr(reading, field) is None and reading.reasons[field] == "no limit"
+    await probe.close()

@@ -23,6 +23,12 @@ _AROUND = "(),.;:"
 _UNUSUAL = re.compile(r"[^\n -~]")
 
 
+def whole_number(text: str) -> int | None:
+    """A count as the kernel writes it; None for anything else (`max`, a sign, other scripts' digits)."""
+    found = text.strip()
+    return int(found) if found.isascii() and found.isdigit() and len(found) <= 20 else None
+
+
 def plain(text: str) -> str:
     """One line with nothing in it that moves a terminal's cursor or turns the direction of writing."""
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())

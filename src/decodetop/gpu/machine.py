@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from decodetop.core.outside import whole_number
 from decodetop.errors import ProbeError
 from decodetop.gpu.codes import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, VERSION_MISMATCH, NvmlError
 
@@ -45,8 +46,7 @@ class Machine:
 
     def numa_node(self, pci_bus_id: str) -> int | None:
         """The NUMA node a GPU hangs on; None where the kernel doesn't say."""
-        node = self._text(f"sys/bus/pci/devices/{_sysfs_id(pci_bus_id)}/numa_node").strip()
-        return int(node) if node.isdigit() else None
+        return whole_number(self._text(f"sys/bus/pci/devices/{_sysfs_id(pci_bus_id)}/numa_node"))
 
     def slot(self, pci_bus_id: str) -> tuple[int | None, int | None]:
         """(PCIe generation, lanes) that the port above the GPU can do; None where the kernel doesn't say. In a virtual
@@ -54,12 +54,12 @@ class Machine:
         device = self._root / "sys/bus/pci/devices" / _sysfs_id(pci_bus_id)
         try:
             port = device.resolve(strict=True).parent
-        except OSError:
+        except (OSError, ValueError):
             return None, None
-        gt_s = re.match(r"([\d.]+)", self._text(port / "max_link_speed"))
-        lanes = self._text(port / "max_link_width").strip()
+        gt_s = re.match(r"(\d+(?:\.\d+)?)", self._text(port / "max_link_speed"))
+        lanes = whole_number(self._text(port / "max_link_width"))
         gen = _GENERATIONS.get(float(gt_s.group(1))) if gt_s else None
-        return gen, int(lanes) if lanes.isdigit() and 0 < int(lanes) <= 32 else None
+        return gen, lanes if lanes is not None and 0 < lanes <= 32 else None
 
     def memory_bytes(self) -> tuple[int, int] | None:
         """(total, available) of the host: a unified-memory GPU has no other."""
@@ -107,7 +107,7 @@ class Machine:
     def _text(self, path: str | Path) -> str:
         try:
             return (self._root / path).read_text("utf-8", "replace")
-        except OSError:
+        except (OSError, ValueError):
             return ""
 
     def _number(self, path: Path) -> int | None:

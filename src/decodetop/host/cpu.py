@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from decodetop.core.outside import whole_number
+
+_CORES_MOST = 2**16
+
 
 class CoreTimes(NamedTuple):
     """Seconds since boot: `busy` is work (no idle, no waiting for disks), `stolen` went to other guests."""
@@ -47,9 +51,10 @@ def cpus_of(listed: str) -> set[int]:
     """`0-3,8` as the kernel writes a set of cores."""
     found: set[int] = set()
     for part in listed.strip().split(","):
-        low, _, high = part.partition("-")
-        if low.isdigit() and (not high or high.isdigit()):
-            found.update(range(int(low), int(high or low) + 1))
+        first, _, last = part.partition("-")
+        low, high = whole_number(first), whole_number(last or first)
+        if low is not None and high is not None and high < _CORES_MOST:
+            found.update(range(low, high + 1))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from decodetop.core.outside import whole_number
 from decodetop.host.cpu import cpus_of
 
 _CORES_ASKED = 8
@@ -21,10 +22,13 @@ class Machine:
         """Mean over some cores, evenly spread: a kernel may take 20 ms to measure each one."""
         asked = sorted({at * cores // _CORES_ASKED for at in range(_CORES_ASKED)})
         path = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
-        khz = [int(text) for core in asked if (text := self._text(path.format(core)).strip()).isdigit()]
+        khz = [seen for core in asked if (seen := whole_number(self._text(path.format(core))))]
         if khz:
             return sum(khz) / len(khz) / 1000
-        mhz = [float(text) for text in re.findall(r"^cpu MHz\s*:\s*([\d.]+)", self._text("proc/cpuinfo"), re.MULTILINE)]
+        mhz = [
+            float(text)
+            for text in re.findall(r"^cpu MHz\s*:\s*(\d+(?:\.\d+)?)", self._text("proc/cpuinfo"), re.MULTILINE)
+        ]
         return sum(mhz) / len(mhz) if mhz else None
 
     def node_of(self, core: int) -> int | None:
@@ -40,15 +44,16 @@ class Machine:
         if not quota:
             quota = self._text("sys/fs/cgroup/cpu/cpu.cfs_quota_us").strip()
             period = self._text("sys/fs/cgroup/cpu/cpu.cfs_period_us").strip()
-        return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+        share, of = whole_number(quota), whole_number(period)
+        return share / of if share and of else None
 
     def memory_limit(self) -> tuple[int, int] | None:
         """(limit, used) of this container in bytes (cgroup v2, then v1); None without a limit."""
         v1 = "sys/fs/cgroup/memory/memory."
-        limit = (self._text("sys/fs/cgroup/memory.max") or self._text(f"{v1}limit_in_bytes")).strip()
-        used = (self._text("sys/fs/cgroup/memory.current") or self._text(f"{v1}usage_in_bytes")).strip()
+        limit = whole_number(self._text("sys/fs/cgroup/memory.max") or self._text(f"{v1}limit_in_bytes"))
+        used = whole_number(self._text("sys/fs/cgroup/memory.current") or self._text(f"{v1}usage_in_bytes"))
         # without a limit v1 says 2**63 less a page
-        return (int(limit), int(used)) if limit.isdigit() and used.isdigit() and int(limit) < 2**60 else None
+        return None if limit is None or used is None or not 0 < limit < 2**60 else (limit, used)
 
     def counts_swap(self) -> bool:
         """psutil warns on the terminal where the kernel has no such file."""
@@ -58,8 +63,9 @@ class Machine:
         if self._nodes is None:
             self._nodes = {}
             for path in (self._root / "sys/devices/system/node").glob("node[0-9]*"):
-                cores = cpus_of(self._text(path / "cpulist"))
-                self._nodes.update(dict.fromkeys(cores, int(path.name.removeprefix("node"))))
+                node = whole_number(path.name.removeprefix("node"))
+                if node is not None:
+                    self._nodes.update(dict.fromkeys(cpus_of(self._text(path / "cpulist")), node))
         return self._nodes
 
     def _text(self, path: str | Path) -> str:

@@ -21,6 +21,11 @@ DISK_NS = 10 * SECOND_NS
 DISK_DEADLINE_S = 1.0
 _SLOW_NS = 5 * SECOND_NS
 _NEEDS_TWO = "first reading: needs two"
+_UNSAID = "the kernel does not say"
+_CPU = ("cpu_percent", "cpu_max_core_percent", "cpu_per_core_percent", "cpu_steal_percent")
+_LOAD = ("load_1", "load_5", "load_15")
+_MEMORY = ("memory_used_bytes", "memory_available_bytes", "memory_total_bytes")
+_SWAP = ("swap_used_bytes", "swap_total_bytes")
 
 Disks = Callable[[], Sequence[tuple[str, str | os.PathLike[str]]]]
 
@@ -71,19 +76,17 @@ class HostProbe:
             self._slow = self._read_slow()
             self._slow_due_ns = now_ns + _SLOW_NS
         processes, refused = self._processes.read(watched, now_ns)
-        memory = psutil.virtual_memory()
-        values = {**self._cpu(), **self._slow}
+        values = {
+            **_part(_CPU, self._cpu),
+            **_part(_LOAD, lambda: dict(zip(_LOAD, os.getloadavg(), strict=True))),
+            **_part(_MEMORY, _memory),
+            **self._slow,
+        }
         reasons |= refused
         reasons |= {field: value.why for field, value in values.items() if isinstance(value, _Unknown)}
-        load = os.getloadavg()
+        known = {field: value for field, value in values.items() if not isinstance(value, _Unknown)}
         return HostReading(
-            **{field: value for field, value in values.items() if not isinstance(value, _Unknown)},
-            load_1=load[0],
-            load_5=load[1],
-            load_15=load[2],
-            memory_used_bytes=memory.total - memory.available,
-            memory_available_bytes=memory.available,
-            memory_total_bytes=memory.total,
+            **{"cpu_count": os.cpu_count() or 1, **known},
             disks=self._seen_disks,
             processes=processes,
             reasons=reasons,
@@ -95,8 +98,7 @@ class HostProbe:
         used = usage(before, self._cores)
         if used is None:
             why = _Unknown(_NEEDS_TWO if not before else "the kernel counted no CPU time")
-            fields = ("cpu_percent", "cpu_max_core_percent", "cpu_per_core_percent", "cpu_steal_percent")
-            return {"cpu_count": len(self._cores), **dict.fromkeys(fields, why)}
+            return {"cpu_count": len(self._cores), **dict.fromkeys(_CPU, why)}
         return {
             "cpu_count": len(self._cores),
             "cpu_percent": used.mean,
@@ -106,21 +108,28 @@ class HostProbe:
         }
 
     def _read_slow(self) -> dict[str, Any]:
-        values: dict[str, Any] = {"kernel": f"{os.uname().sysname} {os.uname().release}"}
-        values["boot_wall_ns"] = int(psutil.boot_time() * SECOND_NS)
-        frequency = self._machine.frequency_mhz(psutil.cpu_count() or 1)
-        values["cpu_frequency_mhz"] = _Unknown("the kernel does not say") if frequency is None else frequency
-        nodes = self._machine.node_count()
-        values["cpu_numa_nodes"] = _Unknown("the kernel does not say") if nodes is None else nodes
-        cores, limit = self._machine.cpu_limit_cores(), self._machine.memory_limit()
-        values["cpu_limit_cores"] = _Unknown(NO_LIMIT) if cores is None else cores
-        values["memory_limit_bytes"], values["memory_limit_used_bytes"] = limit or (_Unknown(NO_LIMIT),) * 2
-        if self._machine.counts_swap():
-            swap = psutil.swap_memory()
-            values |= {"swap_used_bytes": swap.used, "swap_total_bytes": swap.total}
-        else:
-            values |= dict.fromkeys(("swap_used_bytes", "swap_total_bytes"), _Unknown("the kernel does not say"))
-        return values
+        cores, bytes_ = os.cpu_count() or 1, _part(("memory_total_bytes",), _memory)["memory_total_bytes"]
+        machine = self._machine
+        limit, room = machine.cpu_limit_cores(), machine.memory_limit()
+        if room is not None and not isinstance(bytes_, _Unknown) and room[0] >= bytes_:
+            room = None  # one that lies above what there is limits nothing
+        used, most = (None, None) if room is None else (room[1], room[0])
+        return {
+            "kernel": f"{os.uname().sysname} {os.uname().release}",
+            **_part(("boot_wall_ns",), lambda: {"boot_wall_ns": int(psutil.boot_time() * SECOND_NS)}),
+            "cpu_frequency_mhz": _said(machine.frequency_mhz(cores)),
+            "cpu_numa_nodes": _said(machine.node_count()),
+            "cpu_limit_cores": _said(None if limit is None or limit >= cores else limit, NO_LIMIT),
+            "memory_limit_bytes": _said(most, NO_LIMIT),
+            "memory_limit_used_bytes": _said(used, NO_LIMIT),
+            **_part(_SWAP, self._swap),
+        }
+
+    def _swap(self) -> dict[str, Any]:
+        if not self._machine.counts_swap():
+            return dict.fromkeys(_SWAP, _Unknown(_UNSAID))
+        swap = psutil.swap_memory()
+        return {"swap_used_bytes": swap.used, "swap_total_bytes": swap.total}
 
     async def _read_disks(self) -> None:
         """A disk that does not answer keeps its last figure and says so; nobody waits for it twice."""
@@ -144,6 +153,28 @@ class _Unknown(NamedTuple):
     """A reason in the place of a value."""
 
     why: str
+
+
+def _said(value: Any, otherwise: str = _UNSAID) -> Any:
+    return _Unknown(otherwise) if value is None else value
+
+
+def _part(fields: Sequence[str], read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `read` gives; where /proc is hidden, or not as psutil expects it, only these fields are unknown."""
+    try:
+        return read()
+    except (OSError, RuntimeError, ValueError, psutil.Error) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return dict.fromkeys(fields, _Unknown(f"can't be read: {why}"))
+
+
+def _memory() -> dict[str, Any]:
+    seen = psutil.virtual_memory()
+    return {
+        "memory_used_bytes": seen.total - seen.available,
+        "memory_available_bytes": seen.available,
+        "memory_total_bytes": seen.total,
+    }
 
 
 def _space(role: str, path: Path) -> Disk | tuple[str, str]:

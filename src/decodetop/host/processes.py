@@ -51,6 +51,9 @@ class Processes:
             except psutil.AccessDenied:
                 found.append(HostProcess(pid=one.pid, root_pid=one.root_pid, role=one.role, title=one.title))
                 reasons[f"processes.{one.pid}"] = "no permission"
+            except (OSError, RuntimeError, ValueError) as error:
+                found.append(HostProcess(pid=one.pid, root_pid=one.root_pid, role=one.role, title=one.title))
+                reasons[f"processes.{one.pid}"] = f"can't be read: {error}"
         return tuple(found), reasons
 
     def _one(self, one: Watched, before: _Before | None, now_ns: int) -> HostProcess:
