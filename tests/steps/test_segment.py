@@ -198,6 +198,20 @@ def test_one_event_of_most_of_the_step_fails_the_gate(tmp_path: Path) -> None:
     assert only(trace, tmp_path).coverage.ok, "a collective may wait that long"
 
 
+def test_a_step_shown_that_may_not_be_usual_is_said(tmp_path: Path) -> None:
+    """Two steps count, and a request's end, or a clock that was set, lies in the first."""
+    trace = decode(4)
+    late = [event for event in trace.events if event["ts"] >= trace.zero_us + 2 * STEP_US - 60]
+    for event in late:
+        event["ts"] += 5_000_000.0
+    rank = only(trace, tmp_path)
+    assert rank.period_us is not None and rank.period_us.representative == 5_000_000 + STEP_US
+    assert rank.coverage.problems == (
+        "the 2 steps that count take 0.4 to 5,000.4 ms: the one shown may not be usual, capture more steps",
+    )
+    assert rank.coverage.ok and only(decode(4), tmp_path).coverage.problems == ()
+
+
 def test_own_labels(tmp_path: Path) -> None:
     trace = decode(6, "my forward, 3 sequences")
     rank = only(trace, tmp_path, r"^my forward, (?P<bs>\d+)")

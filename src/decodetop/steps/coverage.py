@@ -19,6 +19,8 @@ ODD_SHARE_MAX = 0.5
 EMPTY_SHARE_MAX = 0.2
 STRETCHED = 20
 """So many times its usual length an event does not work all the time: processes that share a GPU take turns of ms."""
+UNLIKE = 2
+"""So many times as long as the shortest the step shown is not sure to be an ordinary one."""
 BURST = 3
 BURST_MIN = 100
 """The last step may hold so many times the kernels of an ordinary one, and some, before its work must be others'."""
@@ -53,7 +55,7 @@ def check(
     empty, at_ends = _empty(timeline, labels)
     fatal += _capture(labels) + _order(timeline) + empty + _odd(choice)
     fatal = _merged(trace, labels) + fatal
-    notes = damage_of(trace) + at_ends
+    notes = damage_of(trace) + at_ends + _unlike(windows, choice, representative)
     if timeline.repeated:
         notes.append(f"{timeline.repeated:,} GPU events stand twice in the file and count once")
     if timeline.other_devices:
@@ -75,6 +77,15 @@ def _nothing_kept(labels: Labels, choice: Choice) -> list[str]:
 def _capture(labels: Labels) -> list[str]:
     problem = "the trace shows graph capture at start-up, not serving: profile while it serves"
     return [problem] if labels.capturing else []
+
+
+def _unlike(windows: Sequence[Window], choice: Choice, representative: int | None) -> list[str]:
+    """A median is safe from a few long steps among many, not among two."""
+    periods = [windows[number].period for number in choice.kept]
+    if representative is None or windows[representative].period <= UNLIKE * min(periods):
+        return []
+    range_ms = f"{min(periods) / 1e6:,.1f} to {max(periods) / 1e6:,.1f} ms"
+    return [f"the {len(periods)} steps that count take {range_ms}: the one shown may not be usual, capture more steps"]
 
 
 def _merged(trace: Trace, labels: Labels) -> list[str]:
