@@ -168,3 +168,13 @@ def test_captures_of_other_numbers_of_ranks_are_compared_with_a_word(tmp_path: P
     assert found.problems == ("2 ranks before and 1 after: each does another share of the work",)
     assert compare(one, two).problems == ("1 rank before and 2 after: each does another share of the work",)
     assert found.kinds[0].delta_us == 0, "rank 1 with rank 1"
+
+
+def test_what_is_noted_of_a_comparison_is_of_the_ranks_compared(tmp_path: Path) -> None:
+    """Rank 0 has no whole step; where a label does not say the batch size it is not known, which is no other one."""
+    two = analyse(unequal(tmp_path, (slice(0, 2), slice(0, 12))))
+    assert two.ranks[0].period_us is None and two.ranks[0].coverage.problems
+    assert compare(two, two).problems == () and compare(two, two).period.delta_us == 0
+    bare, known = report(decode(8, "decode_step_1"), tmp_path / "a.json"), report(decode(8), tmp_path / "b.json")
+    unknown = ("the batch size of one is not known: the steps may do different work",)
+    assert compare(known, bare).problems == compare(bare, known).problems == unknown

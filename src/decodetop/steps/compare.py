@@ -25,7 +25,7 @@ def compare(before: StepsReport, after: StepsReport) -> Comparison:
     """What changed from `before` to `after`, of the first rank that has a step in both, else of the first of each."""
     both = {rank.rank for rank in _whole(before)} & {rank.rank for rank in _whole(after)}
     first, second = _shown(before, both), _shown(after, both)
-    problems = _problems("before", before) + _problems("after", after)
+    problems = _problems("before", before, first) + _problems("after", after, second)
     if first is not None and second is not None:
         problems += _unlike(first, second)
         if len(before.ranks) != len(after.ranks):
@@ -53,18 +53,20 @@ def _shown(report: StepsReport, wanted: Collection[int]) -> RankSteps | None:
     return next((rank for rank in whole if rank.rank in wanted), whole[0] if whole else None)
 
 
-def _problems(side: str, report: StepsReport) -> list[str]:
+def _problems(side: str, report: StepsReport, shown: RankSteps | None) -> list[str]:
     if not report.ranks:
         return [f"{side}: nothing could be read"]
-    return [f"{side}: {problem}" for rank in report.ranks[:1] for problem in rank.coverage.problems]
+    return [f"{side}: {problem}" for problem in (shown or report.ranks[0]).coverage.problems]
 
 
 def _unlike(first: RankSteps, second: RankSteps) -> list[str]:
     """What makes the two steps different things."""
     found = []
-    if first.batches and second.batches and first.batches[0].batch_size != second.batches[0].batch_size:
-        sizes = f"{first.batches[0].batch_size} and {second.batches[0].batch_size}"
-        found.append(f"the batch sizes differ ({sizes}): the steps do different work")
+    before, after = (rank.batches[0].batch_size if rank.batches else None for rank in (first, second))
+    if before != after:
+        known = None not in (before, after)
+        sizes = f"the batch sizes differ ({before} and {after})" if known else "the batch size of one is not known"
+        found.append(f"{sizes}: the steps {'' if known else 'may '}do different work")
     if first.rank != second.rank:
         found.append(f"rank {first.rank} is compared with rank {second.rank}")
     return found
