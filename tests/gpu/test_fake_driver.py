@@ -117,6 +117,30 @@ def test_eight_busy_gpus(start: Callable[[list[str]], Child]) -> None:
     assert child.end() == 0
 
 
+def test_sixteen_gpus(start: Callable[[list[str]], Child]) -> None:
+    child = start(h100s(16))
+    child.read()
+    reading = child.read()
+    assert states(reading) == ["ok"] * 16 and [gpu["index"] for gpu in reading["gpus"]] == list(range(16))
+    assert {gpu["dram_bandwidth_percent"] for gpu in reading["gpus"]} == {62}
+    assert len({gpu["uuid"] for gpu in reading["gpus"]}) == 16 and len(reading["links"]) == 120
+
+
+def test_the_order_of_the_gpus_changes(start: Callable[[list[str]], Child]) -> None:
+    """GPU 2 comes back as 0, and 0 is gone: figures and counts follow the card, not the place."""
+    child = start([*h100s(3), "gpu 2 energy 9000000", "gpu 0 energy 1000"])
+    child.read()
+    uuid = [f"GPU-00000000-0000-0000-0000-{at:012d}" for at in range(3)]
+    moved = [*h100s(3), "count 2", f"text 0 uuid {uuid[2]}", "gpu 0 energy 9000000", "gpu 0 sm_clock 777"]
+    child.box.script(moved)
+    child.read(10)
+    first, gone, second = child.read(5)["gpus"]
+    assert (first["index"], first["uuid"], first["state"], first["sm_clock_mhz"]) == (0, uuid[2], "ok", 777)
+    assert 0 <= first["energy_run_j"] < 9000
+    assert (gone["index"], gone["uuid"], gone["state"]) == (0, uuid[0], "lost")
+    assert (second["index"], second["uuid"], second["state"]) == (1, uuid[1], "ok")
+
+
 def test_the_library_is_called_less_than_nvitop_does(start: Callable[[list[str]], Child]) -> None:
     """At 1 Hz with 8 GPUs whose memory moves; nvitop made 93 to 102 calls a second on the same library."""
     child = start(h100s(8, moving=True))

@@ -204,6 +204,9 @@ def test_paths_of_one_kind_are_said_once() -> None:
     mixed = links({(0, 1): "nvlink", (0, 2): "sockets", (1, 2): "sockets"})
     assert text.link_words(mixed) == ["NVLink: 0-1", "across CPU sockets: 0-2, 1-2"]
     assert text.link_words(links({(0, 1): "nvlink"})) == ["NVLink: 0-1"], "two of three pairs are not known"
+    pairs = {(a, b): "nvlink" for a in range(3) for b in range(a + 1, 3)}
+    four = GpuReading(gpus=(*links(pairs).gpus, Gpu(index=3)), links=links(pairs).links)
+    assert text.link_words(four) == ["NVLink: all pairs of 0, 1, 2"]
 
 
 def test_what_was_set_by_hand_and_what_would_undo_it() -> None:

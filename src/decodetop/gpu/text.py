@@ -153,13 +153,18 @@ def lines(reading: GpuReading, now_ns: int | None = None) -> list[str]:
 
 
 def link_words(reading: GpuReading) -> list[str]:
-    """`NVLink: 0-1, 2-3`, one entry per kind of path; `all pairs` where more than one pair is of the same kind."""
-    kinds: dict[str, list[str]] = {}
+    """`NVLink: 0-1, 2-3`, one entry per kind of path; `all pairs` (`of 0, 1, 2`) where each of them reaches each so."""
+    kinds: dict[str, list[tuple[int, int]]] = {}
     for link in reading.links:
-        kinds.setdefault(_PATHS[link.path], []).append(f"{link.a}-{link.b}")
-    if len(kinds) == 1 and len(reading.links) == len(reading.gpus) * (len(reading.gpus) - 1) // 2 > 1:
-        return [f"{next(iter(kinds))}: all pairs"]
-    return [f"{kind}: {', '.join(pairs)}" for kind, pairs in kinds.items()]
+        kinds.setdefault(_PATHS[link.path], []).append((link.a, link.b))
+    return [f"{kind}: {_pairs(pairs, len(reading.gpus))}" for kind, pairs in kinds.items()]
+
+
+def _pairs(pairs: list[tuple[int, int]], count: int) -> str:
+    reached = sorted({one for pair in pairs for one in pair})
+    if len(reached) > 2 and len(set(pairs)) == len(reached) * (len(reached) - 1) // 2:
+        return "all pairs" if len(reached) == count else f"all pairs of {', '.join(map(str, reached))}"
+    return ", ".join(f"{one}-{other}" for one, other in pairs)
 
 
 def markdown(reading: GpuReading, now_ns: int | None = None) -> list[str]:

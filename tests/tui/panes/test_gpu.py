@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from decodetop.core.state import State
-from decodetop.gpu.reading import Gpu, GpuReading
+from decodetop.gpu.reading import Gpu, GpuReading, Link
 from decodetop.gpu.text import alarm_words, alarms
 from decodetop_tui.paint import Picture, View
 from decodetop_tui.panes import gpu
@@ -77,3 +77,15 @@ def test_a_slow_driver_is_told_in_the_title() -> None:
     assert gpu.draw(slow, View(120, 10)).note.startswith("the driver is slow: 4 s a round")
     usual = box_of(replace(states.gpus(2), took_ms=12.0))
     assert "slow" not in gpu.draw(usual, View(120, 10)).note
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_every_pair_of_sixteen_gpus_is_in_sight(width: int) -> None:
+    """Eight on each socket: the 64 pairs across were cut off at the edge of the screen."""
+    links = tuple(
+        Link(a=a, b=b, path="nvlink" if a // 8 == b // 8 else "sockets") for a in range(16) for b in range(a + 1, 16)
+    )
+    reading = replace(states.gpus(16), links=links)
+    page = drawn(reading, View(width, 200, zoomed=True))
+    assert "7-15" in page and "8-15" in page and "14-15" in page
+    assert all(f" {index:>2}  " in page for index in range(16))

@@ -51,7 +51,8 @@ def _links(page: Page, reading: GpuReading) -> None:
     said = text.link_words(reading)
     if said:
         page.heading("links")
-        page.extend([[INDENT, Span(line)] for line in said])
+        room = max(page.width - 4, 1)
+        page.extend([[INDENT, Span(line)] for one in said for line in wrap(one, room, 99)])
 
 
 def reasons(gpu: Gpu, width: int) -> list[list[Span]]:
