@@ -58,9 +58,10 @@ class Events(NamedTuple):
         """An event that stands twice, the same to the ns and of one launch, is there once."""
         start = rows["start"]
         order = np.argsort(start, kind="stable")
-        if len(rows) and np.any(start[order[1:]] == start[order[:-1]]):
-            rows = _once(rows)
-            order = np.lexsort((rows["order"], rows["start"]))
+        tied = start[order[1:]] == start[order[:-1]]
+        if tied.any():
+            order = np.lexsort((rows["order"], start))
+            order = order[~_again(rows, order, tied)]
         rows = taken(rows, order)
         flags = rows["flags"]
         fields = {field: rows[field].copy() for field in cls._fields[:8]}
@@ -189,13 +190,19 @@ def main_track(trace: Trace, process: Process) -> tuple[int | None, int | str | 
     return max(mine, key=lambda track: mine[track]), device
 
 
-def _once(rows: Rows) -> Rows:
-    """Without those that are another again: the first in the file stays. What takes no time may well come twice."""
-    fields = ("start", "end", "correlation", "name", "track")
-    rows = taken(rows, np.lexsort((rows["order"], *(rows[field] for field in fields))))
-    alike = np.all([rows[field][1:] == rows[field][:-1] for field in fields], axis=0)
-    again = alike & (rows["end"][1:] > rows["start"][1:])
-    return taken(rows, np.concatenate([[True], ~again])) if again.any() else rows
+def _again(rows: Rows, order: Ints, tied: NDArray[Any]) -> NDArray[Any]:
+    """Which places of `order` hold an event that is one before it once more: of those that start as the one before
+    (`tied`) or after. The first in the file stays. What takes no time may well come twice.
+    """
+    places = np.flatnonzero(np.append(tied, False) | np.append(False, tied))
+    some = rows[order[places]]
+    fields = ("track", "name", "correlation", "end", "start")
+    sorted_too = np.lexsort(tuple(some[field] for field in fields))
+    alike = np.all([some[field][sorted_too[1:]] == some[field][sorted_too[:-1]] for field in fields], axis=0)
+    later = sorted_too[1:][alike & (some["end"] > some["start"])[sorted_too[1:]]]
+    again = np.zeros(len(order), bool)
+    again[places[later]] = True
+    return again
 
 
 def _bounds(process: Process) -> Ints:
