@@ -73,6 +73,12 @@ def test_weights_fit_and_the_kv_does_not() -> None:
     )
 
 
+def test_weights_that_leave_no_room_for_a_sequence() -> None:
+    report = report_of("deepseek-v3", "A100 80GB", tp=8, batch=64, context=32_768)
+    assert (held(report).fits, held(report).sequences) == (False, 0)
+    assert words(report).endswith("has 80; not one sequence of 32,768 tokens fits beside the weights")
+
+
 def test_windows_and_states_are_held_once() -> None:
     """A window keeps its own tokens only; a state is read and written, and held once."""
     oss = held(report_of("gpt-oss-120b", "H200", context=10_000))

@@ -98,6 +98,8 @@ def _instead(held: Capacity, plan: Plan) -> str:
         return "; its weights alone are too many: more GPUs (--tp), fewer bytes a weight, or offloading"
     if held.sequences is None:
         return ""
+    if held.sequences == 0:
+        return f"; not one sequence of {plan.context:,} tokens fits beside the weights"
     one = "sequence" if held.sequences == 1 else "sequences"
     return f"; at most {held.sequences:,} {one} of {plan.context:,} tokens fit"
 
