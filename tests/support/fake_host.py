@@ -90,7 +90,7 @@ def fake_host(monkeypatch: pytest.MonkeyPatch, clock: ManualClock, proc: FakePro
     monkeypatch.setattr("decodetop.host.probe.psutil", fake)
     monkeypatch.setattr("decodetop.host.processes.psutil", fake)
     kernel = SimpleNamespace(sysname="Linux", release="6.8.0-79-generic")
-    system = SimpleNamespace(getloadavg=lambda: (2.25, 2.5, 2.75), uname=lambda: kernel)
+    system = SimpleNamespace(getloadavg=lambda: (2.25, 2.5, 2.75), uname=lambda: kernel, cpu_count=lambda: CORES)
     monkeypatch.setattr("decodetop.host.probe.os", system)
     (root / "proc").mkdir(parents=True, exist_ok=True)
     (root / "proc/vmstat").touch()
