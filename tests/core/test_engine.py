@@ -11,18 +11,14 @@ from decodetop.core.source import Refresh, SetRate
 from decodetop.errors import DataError, ProbeError
 from support.clock import ManualClock
 from support.probes import HEADER, Count, CountingProbe, Knock, KnockService, Sink
+from support.running import running
 
 
 @contextlib.asynccontextmanager
-async def running(engine: Engine) -> AsyncIterator[Sink]:
+async def heard(engine: Engine) -> AsyncIterator[Sink]:
     sink = Sink()
-    task = asyncio.ensure_future(engine.run(sink))
-    try:
+    async with running(engine, sink):
         yield sink
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def seconds(sink: Sink, source: str) -> list[float]:
@@ -32,7 +28,7 @@ def seconds(sink: Sink, source: str) -> list[float]:
 async def test_each_probe_keeps_its_own_period() -> None:
     clock = ManualClock()
     fast, slow = CountingProbe("fast", 0.5), CountingProbe("slow", 2.0)
-    async with running(Engine(HEADER, clock, [fast, slow])) as sink:
+    async with heard(Engine(HEADER, clock, [fast, slow])) as sink:
         await clock.advance(4)
     assert seconds(sink, "fast") == [0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4]
     assert seconds(sink, "slow") == [0, 2, 4]
@@ -43,7 +39,7 @@ async def test_each_probe_keeps_its_own_period() -> None:
 async def test_missed_ticks_are_skipped_not_queued() -> None:
     clock = ManualClock()
     probe = CountingProbe(period_s=1, deadline_s=60, fault=lambda n: sleep(clock, 2.5) if n == 1 else None)
-    async with running(Engine(HEADER, clock, [probe])) as sink:
+    async with heard(Engine(HEADER, clock, [probe])) as sink:
         await clock.advance(6)
     assert seconds(sink, "count") == [0, 3.5, 4, 5, 6]
 
@@ -57,7 +53,7 @@ async def test_a_failing_probe_backs_off_and_recovers() -> None:
 
     probe = CountingProbe(period_s=1, fault=fault)
     engine = Engine(HEADER, clock, [probe])
-    async with running(engine) as sink:
+    async with heard(engine) as sink:
         await clock.advance(20)
         failures = [sample.failure for sample in sink.of("count") if sample.failure]
         assert [failure.retry_in_s for failure in failures] == [1, 2, 4, 8]
@@ -73,7 +69,7 @@ async def test_back_off_ends_at_half_a_minute() -> None:
     def fault(n: int) -> None:
         raise ProbeError("absent", "gone")
 
-    async with running(Engine(HEADER, clock, [CountingProbe(period_s=1, fault=fault)])) as sink:
+    async with heard(Engine(HEADER, clock, [CountingProbe(period_s=1, fault=fault)])) as sink:
         await clock.advance(600)
     waits = [sample.failure.retry_in_s for sample in sink.of("count") if sample.failure]
     assert max(wait for wait in waits if wait) == 30
@@ -85,7 +81,7 @@ async def test_a_stalled_probe_is_said_once_and_gets_no_second_call() -> None:
     stuck: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     probe = CountingProbe(period_s=1, deadline_s=3, fault=lambda n: stuck if n == 1 else None)
     other = CountingProbe("other", 1)
-    async with running(Engine(HEADER, clock, [probe, other])) as sink:
+    async with heard(Engine(HEADER, clock, [probe, other])) as sink:
         await clock.advance(10)
         failures = [sample for sample in sink.of("count") if sample.failure]
         assert [(sample.t_ns / SECOND_NS, sample.failure.kind) for sample in failures if sample.failure] == [
@@ -105,7 +101,7 @@ async def test_what_nobody_raised_on_purpose_is_broken_and_named() -> None:
     def fault(n: int) -> None:
         raise ZeroDivisionError("by accident")
 
-    async with running(Engine(HEADER, clock, [CountingProbe(fault=fault)])) as sink:
+    async with heard(Engine(HEADER, clock, [CountingProbe(fault=fault)])) as sink:
         await clock.advance(0)
     failure = sink.of("count")[0].failure
     assert failure is not None and failure.kind == "broken" and "ZeroDivisionError: by accident" in failure.message
@@ -114,7 +110,7 @@ async def test_what_nobody_raised_on_purpose_is_broken_and_named() -> None:
 async def test_cancelling_closes_the_probes() -> None:
     clock = ManualClock()
     probe = CountingProbe()
-    async with running(Engine(HEADER, clock, [probe])):
+    async with heard(Engine(HEADER, clock, [probe])):
         await clock.advance(1)
         assert not probe.closed
     assert probe.closed
@@ -123,7 +119,7 @@ async def test_cancelling_closes_the_probes() -> None:
 async def test_commands_answer_by_notices() -> None:
     clock = ManualClock()
     engine = Engine(HEADER, clock, services=[KnockService()])
-    async with running(engine) as sink:
+    async with heard(engine) as sink:
         await clock.advance(0)
         engine.submit(Knock(times=3))
         await clock.advance(0)
@@ -133,7 +129,7 @@ async def test_commands_answer_by_notices() -> None:
 async def test_readonly_refuses_what_touches() -> None:
     clock = ManualClock()
     engine = Engine(HEADER, clock, services=[KnockService()], readonly=True)
-    async with running(engine) as sink:
+    async with heard(engine) as sink:
         await clock.advance(0)
         engine.submit(Knock())
         await clock.advance(0)
@@ -143,7 +139,7 @@ async def test_readonly_refuses_what_touches() -> None:
 async def test_a_failed_command_says_why_and_ends_nothing() -> None:
     clock = ManualClock()
     engine = Engine(HEADER, clock, [CountingProbe()], [KnockService(DataError("disk full", "make room"))])
-    async with running(engine) as sink:
+    async with heard(engine) as sink:
         await clock.advance(0)
         engine.submit(Knock())
         await clock.advance(2)
@@ -154,7 +150,7 @@ async def test_a_failed_command_says_why_and_ends_nothing() -> None:
 async def test_a_command_nobody_handles_is_said() -> None:
     clock = ManualClock()
     engine = Engine(HEADER, clock)
-    async with running(engine) as sink:
+    async with heard(engine) as sink:
         await clock.advance(0)
         engine.submit(Knock())
     assert notices(sink) == ["can't Knock: nothing here can do that"]
@@ -164,7 +160,7 @@ async def test_refresh_reads_now_and_rate_stretches_the_period() -> None:
     clock = ManualClock()
     probe = CountingProbe(period_s=10)
     engine = Engine(HEADER, clock, [probe])
-    async with running(engine) as sink:
+    async with heard(engine) as sink:
         await clock.advance(3)
         engine.submit(Refresh())
         await clock.advance(0)
@@ -184,7 +180,7 @@ async def test_a_service_that_fails_is_started_again() -> None:
             Failing.starts += 1
             raise DataError("can't watch the folder")
 
-    async with running(Engine(HEADER, clock, services=[Failing()])) as sink:
+    async with heard(Engine(HEADER, clock, services=[Failing()])) as sink:
         await clock.advance(10)
     assert Failing.starts == 4  # at 0, 1, 3 and 7 s
     failure = sink.of("knock")[0].failure

@@ -14,6 +14,7 @@ from decodetop.core.tape import Codec, Tape, TapeWriter
 from decodetop.errors import ProbeError
 from support.clock import ManualClock
 from support.probes import HEADER, Count, CountingProbe, Sink
+from support.running import running
 
 TYPES = {"count": Count}
 
@@ -28,11 +29,8 @@ async def recorded(path: Path) -> Sink:
 
     engine = Engine(HEADER, clock, [CountingProbe(fault=fault)])
     sink = Sink()
-    task = asyncio.ensure_future(engine.run(sink))
-    await clock.advance(13)
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    async with running(engine, sink):
+        await clock.advance(13)
     writer = TapeWriter(path, HEADER, Codec(TYPES))
     for sample in sink.samples:
         writer.write(sample)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -28,6 +27,7 @@ from support import states
 from support.clock import ManualClock, settle
 from support.disk import Inline, Watched
 from support.probes import HEADER, Sink
+from support.running import running
 
 PROGRESS = Progress(preset="single", endpoint="http://x", phase="measuring")
 
@@ -55,14 +55,9 @@ class Box:
 @contextlib.asynccontextmanager
 async def box(folder: Path) -> AsyncIterator[Box]:
     found = Box(folder)
-    task = asyncio.ensure_future(found.engine.run(Sink()))
-    await settle()
-    try:
+    async with running(found.engine, Sink()):
+        await settle()
         yield found
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def run(id: int, tok_s: float, tpot_ms: float, **environment: object) -> Run:

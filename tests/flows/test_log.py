@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import errno
 import os
@@ -31,6 +30,7 @@ from support import states
 from support.clock import ManualClock, settle
 from support.disk import Inline
 from support.probes import HEADER, Sink
+from support.running import running
 
 T_NS = 1_796_000_000 * SECOND_NS
 
@@ -45,14 +45,9 @@ class Box:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Box]:
-        task = asyncio.ensure_future(self.engine.run(self.sink))
-        await settle()
-        try:
+        async with running(self.engine, self.sink):
+            await settle()
             yield self
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
     async def say(self, source: str, reading: Reading, after_s: float = 0) -> None:
         self.engine.emit(source, reading)

@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from decodetop.bench.launch import Launch, Listener, LoadFailed
 from decodetop.bench.reading import Plan
 from decodetop.bench.request import Dialect
@@ -25,6 +23,7 @@ from decodetop.server.reading import Flag, Server, ServerReading
 from decodetop.steps.reading import StepsReading
 from decodetop.steps.service import StepsService
 from support.profiled_engine import ProfiledEngine
+from support.running import running
 
 WAIT_S = 60.0
 """For something that must happen; only a failing test waits so long."""
@@ -192,14 +191,9 @@ async def desk(
     folder: Path, probe: Probe, launch: Launch | None = None, *, readonly: bool = False, box: OwnBox | None = None
 ) -> AsyncIterator[Desk]:
     one = Desk(folder, probe, launch, readonly, box or OwnBox())
-    running = asyncio.ensure_future(one.engine.run(one))
-    try:
+    async with running(one.engine, one):
         await one.until(lambda: one.engine.state.lane("server").last is not None)
         yield one
-    finally:
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
 
 
 def served(one: ProfiledEngine, **more: Any) -> Server:

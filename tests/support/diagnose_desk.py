@@ -23,6 +23,7 @@ from decodetop.server.reading import Flag, Server, ServerReading
 from decodetop.steps.analyse import analyse
 from decodetop.steps.reading import Capture
 from decodetop.steps.store import CaptureStore
+from support.running import running
 
 TESTS = Path(__file__).resolve().parents[1]
 CONFIG = TESTS / "floor" / "configs" / "qwen3-8b.json"
@@ -159,13 +160,9 @@ class Desk:
         return [sample.reading for sample in self.samples if isinstance(sample.reading, Notice)]
 
     async def play(self, work: Callable[[], Awaitable[None]]) -> None:
-        running = asyncio.ensure_future(self.engine.run(self))
-        try:
+        async with running(self.engine, self):
             await self.until(lambda: self.engine.state.lane("server").last is not None)
             await work()
-        finally:
-            running.cancel()
-            await asyncio.wait({running})
 
     async def ask(self, **changes: Any) -> Diagnosis | None:
         return await self.service.diagnose(Request(**changes), self.engine)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -18,6 +17,7 @@ from decodetop.todo.service import POLL_S, TodoService
 from support.clock import ManualClock, settle
 from support.disk import Inline, Watched
 from support.probes import HEADER, Sink
+from support.running import running
 
 
 class Notes:
@@ -34,14 +34,9 @@ class Notes:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Notes]:
-        task = asyncio.ensure_future(self.engine.run(self.sink))
-        await settle()
-        try:
+        async with running(self.engine, self.sink):
+            await settle()
             yield self
-        finally:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
 
     async def do(self, *commands: Command) -> TodoReading:
         for command in commands:

@@ -8,8 +8,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from decodetop.bench.launch import Launch, Listener, LoadFailed
 from decodetop.bench.plan import load_presets
 from decodetop.bench.reading import BenchReading, Plan
@@ -21,6 +19,7 @@ from decodetop.core.sample import Header, Notice, Reading, Sample
 from decodetop.flows.bench import BenchService
 from decodetop.server.reading import Counters, Server, ServerReading
 from support.clock import ManualClock, settle
+from support.running import running
 
 URL = "http://127.0.0.1:30000"
 PRESETS = load_presets()
@@ -146,14 +145,9 @@ async def bench(
     folder: Path, launch: Launch, probes: Sequence[FakeProbe] = (), *, readonly: bool = False
 ) -> AsyncIterator[Bench]:
     box = Bench(folder, launch, probes, readonly)
-    running = asyncio.ensure_future(box.engine.run(box))
-    try:
+    async with running(box.engine, box):
         await box.until(lambda: box.engine.state.lane("bench").last is not None)
         yield box
-    finally:
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
 
 
 def server(generated: float, requests: float) -> ServerReading:

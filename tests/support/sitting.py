@@ -40,6 +40,7 @@ from support.clock import ManualClock, settle
 from support.fake_host import fake_host
 from support.inference_box import ENDPOINT, InferenceBox, hub
 from support.kineto import Trace
+from support.running import running
 
 T = TypeVar("T")
 HOST = "gpu-box"
@@ -184,15 +185,12 @@ async def sitting(
     if presets:
         (folder / "presets.toml").write_text("\n".join(presets) + "\n")
     desk = Sitting(folder, box, clock, fake_host(monkeypatch, clock, box.proc, folder.parent / "machine"))
-    running = asyncio.ensure_future(desk.engine.run(desk))
-    try:
-        await clock.advance(2 * LOOK_S)
-        yield desk
-    finally:
-        await box.close()
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
+    async with running(desk.engine, desk):
+        try:
+            await clock.advance(2 * LOOK_S)
+            yield desk
+        finally:
+            await box.close()
 
 
 def investigation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, config: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sqlite3
@@ -23,6 +22,7 @@ from decodetop.todo.follow import FollowProbe, follower
 from decodetop.todo.reading import FollowedPlan, FollowReading
 from support.clock import ManualClock
 from support.probes import HEADER, Sink
+from support.running import running
 
 NOW_NS = 1_796_000_000 * SECOND_NS
 
@@ -307,10 +307,8 @@ async def test_the_probe_in_an_engine(home: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(follow, "CallThread", Inline)
     clock, sink = ManualClock(), Sink()
     engine = Engine(HEADER, clock, [FollowProbe(follower((path,), home, {}), clock)])
-    task = asyncio.ensure_future(engine.run(sink))
-    await clock.advance(FollowProbe.period_s)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with running(engine, sink):
+        await clock.advance(FollowProbe.period_s)
     seen = [sample.reading for sample in sink.of("follow")]
     assert len(seen) == 2 and isinstance(seen[0], FollowReading) and listed(seen[0].plans[0]) == ["a pending"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from decodetop.todo.store import TodoStore
 from support.clock import settle
 from support.notebook import Notes, contents
 from support.probes import HEADER, Sink
+from support.running import running
 
 
 async def test_a_folder_that_is_not_there_is_an_empty_list(tmp_path: Path) -> None:
@@ -103,19 +103,15 @@ async def test_the_real_watch_and_thread(tmp_path: Path, monkeypatch: pytest.Mon
     engine.subscribe(
         lambda sample: seen.put_nowait(sample.reading) if isinstance(sample.reading, TodoReading) else None
     )
-    task = asyncio.ensure_future(engine.run(Sink()))
 
     async def until(condition: Callable[[TodoReading], bool]) -> TodoReading:
         while not condition(reading := await seen.get()):
             pass
         return reading
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(20), running(engine, Sink()):
         await until(lambda reading: True)
         engine.submit(AddTodo(content="a"))
         await until(lambda reading: contents(reading) == ["a"])
         TodoStore(tmp_path).update(lambda document: model.add(document, AddTodo(content="b"), 0)[0])
         assert sorted(contents(await until(lambda reading: len(reading.todos) == 2))) == ["a", "b"]
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
