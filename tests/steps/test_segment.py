@@ -165,6 +165,22 @@ def test_replays_that_were_not_recorded_fail_the_gate(tmp_path: Path) -> None:
     assert rank.totals.kinds_us["gemm"] == 800
 
 
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        (1, "1 decode step at an end of the trace has no GPU events"),
+        (2, "2 decode steps at the ends of the trace have"),
+    ],
+)
+def test_steps_without_gpu_work_at_the_ends_are_noted(missing: int, words: str, tmp_path: Path) -> None:
+    trace = decode(9)
+    trace.events = [
+        event for event in trace.events if event["cat"] != "kernel" or event["args"]["correlation"] <= 9 - missing
+    ]
+    rank = only(trace, tmp_path)
+    assert rank.coverage.ok and rank.steps.used == 7 - missing and rank.coverage.problems[0].startswith(words)
+
+
 def test_graph_capture_is_not_serving(tmp_path: Path) -> None:
     trace = decode(6)
     trace.label("capture_32_DECODE", 0, 5)

@@ -106,7 +106,7 @@ def _odd(numbers: Sequence[int], windows: Sequence[Window], sums: Sums, lost: In
     for number in numbers:
         kernels, gone = int(sums.kernels[number]), int(lost[windows[number].label])
         if gone:
-            odd[number] = f"{gone} launches without kernels"
+            odd[number] = f"{gone} launch{'' if gone == 1 else 'es'} without kernels"
         elif abs(kernels - usual) > KERNELS_TOLERANCE * usual:
             odd[number] = f"{kernels} kernels, not {usual}"
     return odd

@@ -118,7 +118,10 @@ def _empty(timeline: Timeline, labels: Labels) -> tuple[list[str], list[str]]:
     missing = np.flatnonzero(wanted & ~present)
     inside = int(np.count_nonzero((missing > some[0]) & (missing < some[-1])))
     outside = len(missing) - inside
-    notes = [f"{outside} decode steps at the ends of the trace have no GPU events"] if outside else []
+    notes = []
+    if outside:
+        where = "1 decode step at an end" if outside == 1 else f"{outside} decode steps at the ends"
+        notes = [f"{where} of the trace {'has' if outside == 1 else 'have'} no GPU events"]
     if inside <= EMPTY_SHARE_MAX * np.count_nonzero(wanted):
         return [], notes
     return [f"{inside} of {np.count_nonzero(wanted)} decode steps have no GPU events: they were not recorded"], notes
