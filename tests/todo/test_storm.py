@@ -11,7 +11,7 @@ import pytest
 
 from decodetop.todo.model import add
 from decodetop.todo.notebook import Notebook
-from decodetop.todo.reading import AddTodo, EditTodo
+from decodetop.todo.reading import AddTodo, EditTodo, RedoTodo, UndoTodo
 from decodetop.todo.store import TodoStore
 
 STEPS = 150
@@ -63,6 +63,23 @@ class Agent:
         if self.chance.random() < 0.2:
             self.plan.append({"content": f"agent {len(self.plan)}", "status": "pending"})
         self.path.write_text(json.dumps({"todos": self.plan} if self.wrapped else self.plan))
+
+
+@pytest.mark.parametrize("late", ["look", "save"])
+def test_undo_takes_back_ones_own_item_though_its_id_was_given_away(tmp_path: Path, late: str) -> None:
+    """Two screens add an item at once: the second one to write gets another id for its own."""
+    a, b = Screen(tmp_path, "a"), Screen(tmp_path, "b")
+    for screen in (a, b):
+        screen.look()
+        screen.edit()
+    a.save()
+    getattr(b, late)()
+    b.save()
+    assert {item["content"] for item in a.store.read().items} == {"a 0", "b 0"}
+    for command, left in ((UndoTodo(), {"a 0"}), (RedoTodo(), {"a 0", "b 0"}), (UndoTodo(), {"a 0"})):
+        b.book.edit(command, 1)
+        b.save()
+        assert {item["content"] for item in a.store.read().items} == left
 
 
 @pytest.mark.parametrize("seed", range(10))

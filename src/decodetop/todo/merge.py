@@ -22,7 +22,7 @@ def merge3(base: Document, ours: Document, theirs: Document, *, note_conflicts: 
     """What both sides changed, together. An edit wins over a removal; where both changed one field, ours stands and
     theirs is kept in the item's `conflicts`. A new item of ours whose id theirs gave to another item is renamed.
     """
-    ours = _renamed(base, ours, theirs)
+    ours = renamed(ours, renames(base, ours, theirs))
     old, mine, other = base.by_id, ours.by_id, theirs.by_id
     merged: dict[str, Item] = {}
     for id in {**mine, **other}:
@@ -141,20 +141,25 @@ def _identified(theirs: Document, known: Mapping[str, str], next_id: int) -> Doc
     return Document(fields=theirs.fields, items=named.items)
 
 
-def _renamed(base: Document, ours: Document, theirs: Document) -> Document:
-    """Ours with fresh ids for its new items whose id is another new item's in theirs."""
-    old = set(base.ids)
-    other = {item["id"]: item for item in theirs.items if item["id"] not in old}
+def renames(base: Document, ours: Document, theirs: Document) -> dict[str, str]:
+    """Fresh ids that a merge gives to new items of ours whose id is another new item's in theirs."""
+    old = base.by_id
     clash = [
         item["id"]
         for item in ours.items
-        if item["id"] in other and fold_content(item["content"]) != fold_content(other[item["id"]]["content"])
+        if item["id"] in theirs.by_id
+        and item["id"] not in old
+        and fold_content(item["content"]) != fold_content(theirs.by_id[item["id"]]["content"])
     ]
-    if not clash:
-        return ours
     first = max(base.next_id, ours.next_id, theirs.next_id)
-    fresh = {id: f"t{number}" for number, id in enumerate(clash, first)}
-    return Document(fields=ours.fields, items=tuple(_redirected(item, fresh) for item in ours.items))
+    return {id: f"t{number}" for number, id in enumerate(clash, first)}
+
+
+def renamed(document: Document, fresh: Mapping[str, str]) -> Document:
+    """With these ids, also where an item names another one."""
+    if not fresh:
+        return document
+    return Document(fields=document.fields, items=tuple(_redirected(item, fresh) for item in document.items))
 
 
 def _redirected(item: Item, fresh: Mapping[str, str]) -> Item:

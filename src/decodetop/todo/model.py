@@ -10,7 +10,7 @@ import msgspec
 from decodetop.core.stamp import stamp_of
 from decodetop.errors import UsageError
 from decodetop.todo.document import Document, Item, parents_of, status_of, tree
-from decodetop.todo.merge import merge3
+from decodetop.todo.merge import merge3, renamed
 from decodetop.todo.reading import CLOSED, AddAttempt, AddEvidence, AddTodo, EditTodo, MoveTodo
 
 UNDO_DEPTH = 100
@@ -163,6 +163,14 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True):
 
     def record(self, before: Document, after: Document) -> Undo:
         return Undo(done=(*self.done[-(UNDO_DEPTH - 1) :], (before, after)))
+
+    def renamed(self, fresh: Mapping[str, str]) -> Undo:
+        """Of items that got other ids, since another decodetop had given theirs away in the meantime."""
+        done, undone = (
+            tuple((renamed(before, fresh), renamed(after, fresh)) for before, after in pairs)
+            for pairs in (self.done, self.undone)
+        )
+        return Undo(done=done, undone=undone) if fresh else self
 
     def undo(self, now: Document) -> tuple[Undo, Document]:
         """Nothing to take back: `now` as it is."""

@@ -7,7 +7,7 @@ from decodetop.todo import formats, model
 from decodetop.todo.document import Document, Item, same
 from decodetop.todo.edit import EditMade
 from decodetop.todo.importing import import_block
-from decodetop.todo.merge import merge3
+from decodetop.todo.merge import merge3, renames
 from decodetop.todo.reading import (
     CLOSED,
     AddAttempt,
@@ -58,12 +58,14 @@ class Notebook:
         Edits made before the file could be read are new to it: nothing was agreed then.
         """
         self._remember(seen)
+        self.undo = self.undo.renamed(renames(self.agreed, self.now, seen.document))
         self._take(merge3(self.agreed, self.now, seen.document))
         self.agreed = seen.document
 
     def saved(self, document: Document, seen: Seen) -> None:
         """`document` is in the file now, made from what was `seen` there."""
         self._remember(seen)
+        self.undo = self.undo.renamed(renames(self.agreed, self.now, seen.document))
         self.begin(document)
 
     def begin(self, document: Document) -> None:
