@@ -93,6 +93,17 @@ def test_a_view_that_the_title_names_is_the_one_shown(name: str, at: int) -> Non
     assert whole(first) != whole(other)
 
 
+def test_a_command_that_goes_on_below_the_pane_says_so() -> None:
+    """A flag left out without a word reads as a flag that was not given."""
+    one = states.servers().servers[0]
+    started = replace(one, command=("python", *(f"--flag-{at}" for at in range(40))))
+    state = states.put(states.box(60), {"server": ServerReading(servers=(started,), current=one.endpoint)}, 60)
+    for height in range(6, 30):
+        said = whole(server.draw(state, View(60, height)))
+        if "python" in said:
+            assert "--flag-39" in said or "…" in said, height
+
+
 def test_each_kind_of_failure_has_its_word() -> None:
     words = set()
     for kind in ("absent", "denied", "lost", "stalled", "broken"):

@@ -85,15 +85,18 @@ def _compact(page: Page, state: State, server: Server, view: View) -> None:
     spare = view.height - len(page.lines) - 1
     if spare > 1:
         page.blank()
-        page.extend(_more(server, view.width)[:spare])
+        page.extend(_more(server, view.width, spare)[:spare])
     past = _serverlines.past_lines(state, server, view.width)
     if past and view.height - len(page.lines) > len(past):
         page.blank()
         page.extend(past)
 
 
-def _more(server: Server, width: int) -> list[list[Span]]:
-    """What a tall pane has room for: spreads, cache hits, flags in force otherwise than asked, the command."""
+def _more(server: Server, width: int, rows: int) -> list[list[Span]]:
+    """What a tall pane has room for: spreads, cache hits, flags in force otherwise than asked, the command.
+
+    Of the command what fits in `rows`, ending in … where it goes on.
+    """
     hits = None if server.prefix_hit_rate is None else 100 * server.prefix_hit_rate
     facts = [
         ("ITL", _latency(server.itl, width - 16)),
@@ -107,7 +110,7 @@ def _more(server: Server, width: int) -> list[list[Span]]:
         if other
     ]
     lines = [[INDENT, Span(f"{label:<12}", "dim"), Span(said)] for label, said in facts]
-    for at, line in enumerate(wrap(text.command(server), max(width - 16, 1), 8)):
+    for at, line in enumerate(wrap(text.command(server), max(width - 16, 1), min(8, rows - len(lines)))):
         lines.append([INDENT, Span(f"{'' if at else 'command':<12}", "dim"), Span(line, "dim")])
     return lines
 
