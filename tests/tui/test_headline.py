@@ -10,10 +10,11 @@ from decodetop.core.clock import SECOND_NS
 from decodetop.core.sample import Failure
 from decodetop.core.source import RecordReading, ReplayReading
 from decodetop.findings.reading import Finding
+from decodetop.floor.reading import Verdict
 from decodetop.server.reading import SIMULATED, Server, ServerReading
 from decodetop_tui.cells import text_of, width_of
 from decodetop_tui.headline import Situation, findings_line, footer_line, server_name, toast_line, top_line
-from support import states
+from support import floors, states
 
 
 def top(width: int = 120, state: object = None, **situation: object) -> str:
@@ -144,3 +145,19 @@ def test_a_source_that_fails_is_said_where_there_is_no_finding() -> None:
 def test_the_number_outlives_the_time_when_it_is_narrow() -> None:
     line = text_of([findings_line(states.box(), [FINDING], 45)])[0]
     assert line.startswith("▲ host-bound: GPU busy 26 %") and line.endswith("1 finding") and "since" not in line
+
+
+def test_a_verdict_too_long_for_the_line_gives_up_words_before_figures() -> None:
+    """At 80 columns the measured step still stands in it."""
+    sentence = (
+        "Memory-bound, near what this stack reaches: practice allows 4.68 ms, measured 5.02 ms; what is left is the "
+        "efficiency of the matrix kernels 0.97 ms."
+    )
+    seen = floors.reading()
+    assert seen.report is not None
+    verdict = Verdict(id="memory_bound_near_limit", confidence="high", sentence=sentence)
+    state = states.put(states.box(), {"floor": replace(seen, report=replace(seen.report, verdict=verdict))}, 60)
+    (wide,) = text_of([findings_line(state, [], 160)])
+    assert wide == f"◆ {sentence}"
+    (narrow,) = text_of([findings_line(state, [], 80)])
+    assert narrow == "◆ memory-bound, near the limit: practice allows 4.68 ms, measured 5.02 ms; what…"

@@ -57,8 +57,8 @@ def findings_line(state: State, findings: Sequence[Finding], width: int) -> Line
         if failing is not None:
             return failing
         if (verdict := verdict_of(state)) is not None:
-            said = (Span("◆ ", verdict_style(verdict)), Span(verdict.sentence, verdict_style(verdict)))
-            return _cut(said, width)
+            said = f"◆ {_judged(verdict, width - 2)}"
+            return _cut((Span(said, verdict_style(verdict)),), width)
         looked = any(state.lane(source).last is not None for source in ("gpu", "server", "host"))
         return (Span("no findings" if looked else "looking around ...", "dim"),)
     order = ("invalid", "suspect", "info")
@@ -86,6 +86,14 @@ def verdict_of(state: State) -> Verdict | None:
     floor = state.last("floor", FloorReading)
     verdict = floor.report.verdict if floor is not None and floor.report is not None else None
     return None if verdict is None or verdict.id == "not_enough_evidence" else verdict
+
+
+def _judged(verdict: Verdict, room: int) -> str:
+    """Its sentence; where that is too long under the shorter name, so that the figures come before the end."""
+    head, colon, figures = verdict.sentence.partition(": ")
+    name = VERDICTS[verdict.id]
+    shorter = colon and width_of([Span(verdict.sentence)]) > room and len(name) < len(head)
+    return f"{name}: {figures}" if shorter else verdict.sentence
 
 
 def footer_line(hints: Sequence[tuple[str, str]], width: int) -> Line:
