@@ -72,7 +72,7 @@ class RunStore:
 
     def _read_only(self, error: Exception) -> None:
         """Open to be read what can't be written. Raises DataError when it can't be read either."""
-        self.refused = self._refusal(error)
+        self.refused = self._refusal(self._shut() or error)
         if not _unwritable(error) or not is_file(self.path):
             raise self.refused from error
         self.close()
@@ -214,6 +214,16 @@ class RunStore:
             return self._open.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise self._refusal(error) from error
+
+    def _shut(self) -> OSError | None:
+        """Why its folder can't be entered: of that SQLite says only that it can't open the file."""
+        try:
+            self.path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return error
+        return None
 
     def _refusal(self, error: Exception) -> DataError:
         where = f"can't open {self.path}" if isinstance(error, OSError) else str(self.path)
