@@ -13,6 +13,7 @@ from decodetop.floor.floor import compute
 from decodetop.floor.hardware import named
 from decodetop.floor.measured import Measurement, measure, traced_of
 from decodetop.floor.reading import FloorReport, Plan
+from decodetop.floor.text import verdict_lines
 from decodetop.floor.verdict import judged
 from decodetop.steps.analyse import analyse
 from support.judged import CAPTURES, FILES, SPECS, config_of, judge, rank, steps_of
@@ -86,6 +87,7 @@ def test_a_stretched_profile_of_two_gpus_asks_for_the_real_time() -> None:
     verdict = judge("sgl_tp2", tp=2).verdict
     assert verdict is not None and verdict.id == "not_enough_evidence"
     assert "--measured-ms" in verdict.capture[0]
+    assert not any("confidence" in line for line in verdict_lines(verdict)), "nothing is claimed"
 
 
 @pytest.mark.parametrize(

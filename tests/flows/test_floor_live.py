@@ -156,7 +156,7 @@ def test_what_is_of_another_server_does_not_count(
     ("made", "itl_ms", "runs", "stands"),
     [
         (300, 5.57, (a_run(),), (None, "c8")),
-        (150, 5.57, (a_run(),), (1, None)),
+        (150, 5.57, (a_run(),), (None, "c8")),
         (300, None, (a_run(),), (1, None)),
         (300, None, (), (None, "c8")),
     ],

@@ -164,9 +164,15 @@ def _gap_table(report: FloorReport) -> list[str]:
     return [*out, f"  {total:>8.2f}  100  all: {significant(report.t_meas_ms)} - {significant(report.t_phys_ms)} ms"]
 
 
+def confidence_words(verdict: Verdict) -> str:
+    """`high confidence`; nothing where nothing is claimed."""
+    return "" if verdict.id == "not_enough_evidence" else f"{verdict.confidence} confidence"
+
+
 def verdict_lines(verdict: Verdict) -> list[str]:
     """The sentence, what speaks for it, what was ruled out, what would settle it."""
-    out = [plain(verdict.sentence), f"  confidence {verdict.confidence}"]
+    sure = confidence_words(verdict)
+    out = [plain(verdict.sentence), *([f"  {sure}"] if sure else [])]
     out += [f"  + {plain(one)}" for one in verdict.because]
     out += [f"  - not {plain(one.what)}: {plain(one.because)}" for one in verdict.ruled_out]
     return out + [f"  ? {plain(one)}" for one in verdict.capture]
@@ -261,7 +267,8 @@ def markdown(reading: FloorReading) -> list[str]:
         ranked = sorted(report.gap_ms.items(), key=lambda item: -item[1])
         out += [f"| {escape(gap_words(name))} | {ms:.2f} |" for name, ms in ranked if abs(ms) >= 0.005]
     if report.verdict is not None:
-        out += ["", f"**{VERDICTS[report.verdict.id]}** ({report.verdict.confidence} confidence): "]
+        sure = confidence_words(report.verdict)
+        out += ["", f"**{VERDICTS[report.verdict.id]}**{f' ({sure})' if sure else ''}: "]
         out[-1] += escape(report.verdict.sentence)
         out += ["", *(f"- {escape(one)}" for one in report.verdict.because)]
         out += [f"- not {escape(one.what)}: {escape(one.because)}" for one in report.verdict.ruled_out]

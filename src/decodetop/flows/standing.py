@@ -28,14 +28,14 @@ def standing(
 ) -> tuple[Run | None, Capture | None]:
     """The newest run of one stream and the newest capture, as far as they belong together.
 
-    A capture of several sequences explains its own step only: it counts alone where it is the newer or all there is.
+    A capture of several sequences explains its own step only. It counts alone where that step was measured, also beside
+    a newer run: without a trace there is but guessing where the time goes.
     """
     run = next((one for one in bench.runs if _run_stands(one, server)), None) if bench is not None else None
     capture = next((one for one in steps.captures if capture_stands(one, server)), None) if steps is not None else None
     if capture is None or batch_of(capture.report) in (None, 1):
         return run, capture
-    newer = run is None or (capture.made_wall_ns or 0) > run.started_wall_ns
-    if newer and (capture.report.itl_ms is not None or run is None):
+    if run is None or capture.report.itl_ms is not None:
         return None, capture
     return run, None
 

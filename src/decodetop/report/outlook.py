@@ -43,7 +43,8 @@ def _verdict(story: Story) -> list[tuple[str, str]]:
     verdict = floor.report.verdict if floor is not None and floor.report is not None else None
     if verdict is None:
         return []
-    return [("Verdict", f"{verdict.sentence} ({verdict.confidence} confidence)")]
+    sure = floor_text.confidence_words(verdict)
+    return [("Verdict", f"{verdict.sentence} ({sure})" if sure else verdict.sentence)]
 
 
 def _measured(story: Story) -> list[tuple[str, str]]:

@@ -185,17 +185,17 @@ def _kind_table(rank: RankSteps, accept_length: float | None, width: int) -> lis
     assert rank.period_us is not None
     period = rank.period_us.representative
     per_token = accept_length is not None and accept_length > 0
-    out = [f"    {'us/step':>10} {'us/token' if per_token else '':>9} {'%':>5} {'calls':>6}  kind"]
+    out = [f"    {'us/step':>10}{'  us/token' if per_token else ''} {'%':>5} {'calls':>6}  kind"]
     for part in sorted(parts(rank), key=lambda part: (part.kind == "idle", -part.us)):
-        tokens = number(part.us / accept_length, 1) if per_token and accept_length else ""
+        tokens = f" {number(part.us / accept_length, 1):>9}" if per_token and accept_length else ""
         calls = "" if part.calls is None or part.kind == "idle" else number(part.calls)
         top = next((plain(kernel.name) for kernel in rank.top_kernels if kernel.kind == part.kind), "")
         if part.letter == WAITING:
             top = ""
-        line = f"  {part.letter} {number(part.us, 1):>10} {tokens:>9} {100 * part.us / period:>5.1f} {calls:>6}  "
+        line = f"  {part.letter} {number(part.us, 1):>10}{tokens} {100 * part.us / period:>5.1f} {calls:>6}  "
         out.append(clip(f"{line}{part.name:<28}{top}", width))
-    tokens = number(period / accept_length, 1) if per_token and accept_length else ""
-    return [*out, f"    {number(period, 1):>10} {tokens:>9} 100.0         all = profiled step"]
+    tokens = f" {number(period / accept_length, 1):>9}" if per_token and accept_length else ""
+    return [*out, f"    {number(period, 1):>10}{tokens} 100.0         all = profiled step"]
 
 
 def _kernel_table(rank: RankSteps, width: int) -> list[str]:

@@ -81,7 +81,7 @@ def test_silence_of_the_others_is_normal(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "at"),
-    [(name, at) for name, module in PANES.items() for at in range(1, len(module.MODES)) if name != "host"],
+    [(name, at) for name, module in PANES.items() for at in range(1, len(module.MODES))],
 )
 def test_a_view_that_the_title_names_is_the_one_shown(name: str, at: int) -> None:
     """Where a pane has the rows, unzoomed too: `v` says the view's name, and must not say it for nothing."""

@@ -91,10 +91,11 @@ def _verdict(page: Page, report: FloorReport, width: int) -> None:
     if verdict is not None:
         for line in wrap(verdict.sentence, width - 4, 4):
             page.add(INDENT, Span(line, verdict_style(verdict)))
-    sure = f"{verdict.confidence} confidence  " if verdict is not None else ""
+    sure = [] if verdict is None else [text.confidence_words(verdict)]
     gpus = report.plan.tp * report.plan.pp
     where = f"{gpus} x {report.hardware.name}" if gpus > 1 else report.hardware.name
-    for line in wrap(f"{sure}{report.model.family} on {where}, {text.plan_words(report)}", width - 2, 2):
+    of = f"{report.model.family} on {where}, {text.plan_words(report)}"
+    for line in wrap("  ".join(word for word in (*sure, of) if word), width - 2, 2):
         page.add(INDENT, Span(line, "dim"))
     for error in report.errors:
         page.add(INDENT, Span(error, "warn"))

@@ -66,9 +66,11 @@ def _note(reading: HostReading, view: View) -> list[str]:
 
 
 def _busiest(reading: HostReading, view: View | None = None) -> list[HostProcess]:
-    """The busiest first; with `view` only those its filter lets through."""
+    """The busiest first; of `view` only those it shows."""
     wanted = "" if view is None else view.filter.lower()
     found = [one for one in reading.processes if wanted in f"{one.role} {one.title} {one.pid}".lower()]
+    if view is not None and MODES[view.mode % len(MODES)] == "schedulers":
+        found = [one for one in found if one.role == "scheduler"]
     return sorted(found, key=lambda process: -(process.cpu_percent or 0.0))
 
 
@@ -165,8 +167,7 @@ def _zoomed(page: Page, state: State, reading: HostReading, view: View) -> None:
         past = history(state.lane("host"), state.now_ns, room, partial(_figure, field), 100.0)
         page.add(INDENT, Span(past.text), Span(f"  {label} % over {words.remaining(past.seconds)}", "dim"))
     _cores(page, reading, view)
-    schedulers = MODES[view.mode % len(MODES)] == "schedulers"
-    found = [process for process in _busiest(reading, view) if not (schedulers and process.role != "scheduler")]
+    found = _busiest(reading, view)
     page.heading("processes of the servers", Span("" if found else "  none seen", "dim"))
     if found:
         _table(page, found, view, headed=True)
