@@ -167,10 +167,10 @@ class ServerProbe:
             unasked = now_ns - self._scan_due_ns > SCAN_S * SECOND_NS
             self._scan_due_ns = now_ns + int(SCAN_S * SECOND_NS)
             self._scan_task = asyncio.ensure_future(self._search())
+            if before is not None:
+                before.result()  # a fault of ours: let the engine say so
             if before is None or gone or unasked:
                 await self._at_most(SCAN_WAIT_S, _shielded(self._scan_task))
-            else:
-                before.result()  # a fault of ours: let the engine say so
         elif any(self._left_lately(watch, now_ns) for watch in self._watches.values()):
             self._scan_due_ns = min(self._scan_due_ns, now_ns + int(SCAN_AGAIN_S * SECOND_NS))
 
